@@ -1,0 +1,213 @@
+/* The API's life, and what handlers use to read a request and shape its answer. */
+#include "api/api.h"
+
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/auth.h"
+#include "api/cursor.h"
+#include "api/edge.h"
+#include "api/routes.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "net/limits.h"
+
+enum { KEYS_IN_PROGRESS_MAX = 1 << 16, LIMIT_ENTRIES_MAX = 1 << 17, LINK_QUERY_MAX = 1024 };
+
+/* ---- life ---- */
+
+struct edge *edge_new(bool log_requests)
+{
+    struct edge *e = calloc(1, sizeof *e);
+    CHECK(e);
+    e->log_requests = log_requests;
+    e->keys = idempotency_new(KEYS_IN_PROGRESS_MAX);
+    buf_init(&e->openapi, 0);
+    buf_init(&e->docs, 0);
+    openapi_render(&e->openapi);
+    docs_render(&e->docs);
+    return e;
+}
+
+void edge_free(struct edge *e)
+{
+    if (!e)
+        return;
+    idempotency_free(e->keys);
+    buf_done(&e->openapi);
+    buf_done(&e->docs);
+    free(e);
+}
+
+/* The secret is made once and lives in truth, so that cursors outlive a restart. */
+static enum err read_or_make_secret(struct tx *tx, void *arg)
+{
+    uint8_t *secret = arg;
+    uint8_t fresh[CURSOR_SECRET_BYTES];
+    char hex[2 * CURSOR_SECRET_BYTES];
+    randombytes_buf(fresh, sizeof fresh);
+    str_hex(fresh, sizeof fresh, hex);
+    enum err e = tx_exec(tx,
+                         "INSERT INTO meta (name, value) VALUES ('secret', $1) "
+                         "ON CONFLICT (name) DO NOTHING",
+                         DB_ARGS(DB_TEXT(((struct str){hex, sizeof hex}))), NULL);
+    struct db_rows rows;
+    if (!e)
+        e = tx_query(tx, "SELECT value FROM meta WHERE name = 'secret'", DB_NO_ARGS, &rows);
+    if (e)
+        return e;
+    bool good = false;
+    if (db_next(&rows)) {
+        struct str text = db_text(&rows, 0);
+        size_t n = 0;
+        good =
+            sodium_hex2bin(secret, CURSOR_SECRET_BYTES, text.ptr, text.len, NULL, &n, NULL) == 0 &&
+            n == CURSOR_SECRET_BYTES;
+    }
+    e = db_rows_done(&rows);
+    if (!e && !good)
+        e = tx_fail(tx, ERR_INTERNAL, "the stored secret is damaged");
+    return e;
+}
+
+enum err api_open(struct api *api, char why[200])
+{
+    _Static_assert(sizeof api->secret == CURSOR_SECRET_BYTES, "one secret");
+    const struct settings *s = api->settings;
+    CHECK(sodium_init() >= 0);
+    json_object_seed(0); /* before threads race to do it */
+    char detail[TX_DETAIL_MAX] = "";
+    enum err e = db_write(api->db, read_or_make_secret, api->secret, detail);
+    if (e) {
+        snprintf(why, 200, "%s", detail[0] ? detail : err_title(e));
+        return e;
+    }
+    struct auth_config config = {
+        .db = api->db,
+        .views = api->views,
+        .clock = api->clock,
+        .jwt_key_path = s->jwt_key,
+        .jwt_issuer = s->jwt_issuer,
+        .jwt_audience = s->jwt_audience,
+        .session_life_ms = s->session_life_ms,
+    };
+    e = auth_new(&config, &api->auth, why);
+    if (e)
+        return e;
+    enum log_level level = LOG_INFO;
+    log_level_parse(str_of(s->log_level), &level);
+    api->limits = limits_new(api->clock, LIMIT_ENTRIES_MAX);
+    api->edge = edge_new(level == LOG_DEBUG);
+    return OK;
+}
+
+void api_close(struct api *api)
+{
+    auth_free(api->auth);
+    limits_free(api->limits);
+    edge_free(api->edge);
+    api->auth = NULL;
+    api->limits = NULL;
+    api->edge = NULL;
+}
+
+/* ---- for handlers ---- */
+
+enum err call_fail(struct call *c, enum err kind, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(c->detail, sizeof c->detail, format, args);
+    va_end(args);
+    return kind;
+}
+
+enum err call_body_text(struct call *c, const char *name, bool required, struct str *out)
+{
+    const json_t *value = c->body ? json_object_get(c->body, name) : NULL;
+    if (!value || json_is_null(value))
+        return required ? call_fail(c, ERR_INVALID, "%s is missing", name) : OK;
+    if (!json_is_string(value))
+        return call_fail(c, ERR_INVALID, "%s must be a string", name);
+    /* The parser has refused invalid UTF-8 and NUL. */
+    *out = (struct str){json_string_value(value), json_string_length(value)};
+    return OK;
+}
+
+static uint32_t list_of(const struct call *c)
+{
+    return cursor_list(c->route->name, c->params[0]);
+}
+
+enum err call_page(struct call *c, size_t default_limit, size_t max_limit, size_t *limit,
+                   uint64_t *position)
+{
+    struct str text;
+    *limit = default_limit;
+    *position = UINT64_MAX;
+    if (http_query(c->x, STR("limit"), &text)) {
+        uint64_t n = 0;
+        if (!text.ptr || !str_parse_u64(text, &n) || n < 1 || n > max_limit)
+            return call_fail(c, ERR_BAD_INPUT, "limit must be a number from 1 to %zu", max_limit);
+        *limit = (size_t)n;
+    }
+    if (http_query(c->x, STR("cursor"), &text)) {
+        const char *why = "cursor is malformed";
+        if (!text.ptr ||
+            cursor_read(c->api->secret, text, list_of(c), c->caller.account, position, &why) != OK)
+            return call_fail(c, ERR_BAD_INPUT, "%s", why);
+    }
+    return OK;
+}
+
+void call_list_begin(struct call *c)
+{
+    json_object_begin(&c->json);
+    json_key(&c->json, STR("items"));
+    json_array_begin(&c->json);
+}
+
+/* Link: <path?the same query with the new cursor>; rel="next". What a peer sent goes back only as
+ * far as it is harmless inside the angle brackets. */
+static void add_link(struct call *c, struct str cursor)
+{
+    struct buf *head = &c->x->head;
+    buf_str(head, STR("Link: <"));
+    buf_str(head, c->x->path); /* it matched a route: nothing but our own words and digits */
+    buf_str(head, STR("?"));
+    struct str rest = c->x->query, pair;
+    while (rest.len <= LINK_QUERY_MAX && str_split(&rest, '&', &pair)) {
+        if (pair.len == 0 || str_starts(pair, STR("cursor=")))
+            continue;
+        for (size_t i = 0; i < pair.len; i++) {
+            unsigned char b = (unsigned char)pair.ptr[i];
+            if (b > ' ' && b < 0x7f && b != '<' && b != '>' && b != '"')
+                buf_append(head, &b, 1);
+            else
+                buf_printf(head, "%%%02X", b);
+        }
+        buf_str(head, STR("&"));
+    }
+    buf_str(head, STR("cursor="));
+    buf_str(head, cursor);
+    buf_str(head, STR(">; rel=\"next\"\r\n"));
+}
+
+void call_list_end(struct call *c, uint64_t next_position)
+{
+    json_array_end(&c->json);
+    json_key(&c->json, STR("next_cursor"));
+    if (next_position) {
+        char text[CURSOR_TEXT_LEN];
+        struct cursor cursor = {list_of(c), next_position, c->caller.account};
+        cursor_write(c->api->secret, &cursor, text);
+        struct str view = {text, sizeof text};
+        json_str(&c->json, view);
+        add_link(c, view);
+    } else {
+        json_nil(&c->json);
+    }
+    json_object_end(&c->json);
+}

@@ -1,0 +1,153 @@
+/* An 8-way set-associative table under 64 locks. The key is a cryptographic hash, so any of its
+ * bits choose a set, and only tokens that truth accepted are stored: a stranger cannot fill it.
+ * Within a set the entry that ends first makes room.
+ *
+ * Forgets are numbered by one counter; `forgotten[stripe]` is the number of the last forget that
+ * hit the stripe. Two accounts that share a stripe cost each other a needless look into truth, no
+ * more. */
+#include "api/auth_cache.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/hash.h"
+
+enum { SHARDS = 64, WAYS = 8, STRIPES = 16384, ENTRIES_MIN = SHARDS * WAYS };
+
+struct slot {
+    uint8_t key[TOKEN_HASH_BYTES];
+    uint64_t stamp;
+    struct auth_entry entry; /* valid_until_us 0: empty */
+};
+
+struct shard {
+    _Alignas(64) pthread_mutex_t lock;
+    struct slot *slots;
+};
+
+struct auth_cache {
+    struct shard shards[SHARDS];
+    size_t sets; /* per shard, a power of two */
+    _Atomic uint64_t forgets;
+    _Atomic uint64_t forgotten[STRIPES];
+};
+
+struct auth_cache *auth_cache_new(size_t entries_max)
+{
+    struct auth_cache *c = aligned_alloc(64, (sizeof *c + 63) / 64 * 64);
+    CHECK(c);
+    memset(c, 0, sizeof *c);
+    if (entries_max < ENTRIES_MIN)
+        entries_max = ENTRIES_MIN;
+    c->sets = 1;
+    while (c->sets * 2 * SHARDS * WAYS <= entries_max)
+        c->sets *= 2;
+    for (size_t i = 0; i < SHARDS; i++) {
+        pthread_mutex_init(&c->shards[i].lock, NULL);
+        c->shards[i].slots = calloc(c->sets * WAYS, sizeof(struct slot));
+        CHECK(c->shards[i].slots);
+    }
+    return c;
+}
+
+void auth_cache_free(struct auth_cache *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i < SHARDS; i++) {
+        pthread_mutex_destroy(&c->shards[i].lock);
+        free(c->shards[i].slots);
+    }
+    free(c);
+}
+
+static size_t stripe_of(uint64_t id)
+{
+    return hash_u64(id) % STRIPES;
+}
+
+uint64_t auth_cache_stamp(struct auth_cache *c)
+{
+    return atomic_load(&c->forgets);
+}
+
+void auth_cache_forget(struct auth_cache *c, uint64_t account_or_key)
+{
+    uint64_t number = atomic_fetch_add(&c->forgets, 1) + 1;
+    _Atomic uint64_t *last = &c->forgotten[stripe_of(account_or_key)];
+    uint64_t seen = atomic_load(last);
+    while (seen < number && !atomic_compare_exchange_weak(last, &seen, number))
+        ;
+}
+
+static bool is_forgotten(struct auth_cache *c, uint64_t stamp, uint64_t id)
+{
+    return id != 0 && atomic_load(&c->forgotten[stripe_of(id)]) > stamp;
+}
+
+static struct shard *shard_of(struct auth_cache *c, const uint8_t *key)
+{
+    return &c->shards[key[0] % SHARDS];
+}
+
+static struct slot *set_of(const struct auth_cache *c, struct shard *shard, const uint8_t *key)
+{
+    uint32_t bits;
+    memcpy(&bits, key + 1, sizeof bits);
+    return shard->slots + (bits & (c->sets - 1)) * WAYS;
+}
+
+void auth_cache_put(struct auth_cache *c, const uint8_t key[TOKEN_HASH_BYTES], uint64_t stamp,
+                    const struct auth_entry *entry)
+{
+    struct shard *shard = shard_of(c, key);
+    pthread_mutex_lock(&shard->lock);
+    struct slot *set = set_of(c, shard, key), *place = set;
+    for (size_t i = 0; i < WAYS; i++) {
+        if (memcmp(set[i].key, key, TOKEN_HASH_BYTES) == 0) {
+            place = &set[i];
+            break;
+        }
+        if (set[i].entry.valid_until_us < place->entry.valid_until_us)
+            place = &set[i];
+    }
+    bool same = memcmp(place->key, key, TOKEN_HASH_BYTES) == 0;
+    /* Two fillers: the later stamp knows more. */
+    if (!same || stamp >= place->stamp) {
+        int64_t seen_at_us = same ? place->entry.seen_at_us : entry->seen_at_us;
+        memcpy(place->key, key, TOKEN_HASH_BYTES);
+        place->stamp = stamp;
+        place->entry = *entry;
+        place->entry.seen_at_us = seen_at_us;
+    }
+    pthread_mutex_unlock(&shard->lock);
+}
+
+bool auth_cache_find(struct auth_cache *c, const uint8_t key[TOKEN_HASH_BYTES], int64_t now_us,
+                     int64_t seen_every_us, struct caller *caller, bool *mark_seen)
+{
+    struct shard *shard = shard_of(c, key);
+    bool found = false;
+    *mark_seen = false;
+    pthread_mutex_lock(&shard->lock);
+    struct slot *set = set_of(c, shard, key);
+    for (size_t i = 0; i < WAYS; i++) {
+        struct slot *s = &set[i];
+        if (memcmp(s->key, key, TOKEN_HASH_BYTES) != 0)
+            continue;
+        found = now_us < s->entry.valid_until_us &&
+                !is_forgotten(c, s->stamp, s->entry.caller.account) &&
+                !is_forgotten(c, s->stamp, s->entry.key_id);
+        if (found) {
+            *caller = s->entry.caller;
+            if (now_us - s->entry.seen_at_us >= seen_every_us && caller->account) {
+                s->entry.seen_at_us = now_us;
+                *mark_seen = true;
+            }
+        }
+        break;
+    }
+    pthread_mutex_unlock(&shard->lock);
+    return found;
+}

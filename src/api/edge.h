@@ -1,0 +1,35 @@
+/* What the dispatcher keeps for itself: counters per route, idempotency keys in progress, the
+ * rendered documents. */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "api/idempotency.h"
+#include "api/routes.h"
+#include "base/hist.h"
+
+struct route_stats {
+    _Atomic uint64_t by_class[6]; /* answers 1xx … 5xx; [0] is never used */
+    struct hist took_us;          /* from the whole request to the answer */
+};
+
+struct edge {
+    struct idempotency *keys;
+    bool log_requests; /* every request, not only slow and failed ones */
+    struct buf openapi;
+    struct buf docs;
+    _Atomic uint64_t shed;                     /* answered 503 because a queue was full */
+    _Atomic uint64_t limited;                  /* answered 429 */
+    _Atomic uint64_t replayed;                 /* answered from an idempotency key */
+    struct route_stats routes[ROUTES_MAX + 1]; /* by index in the table; [route_count]: no route */
+};
+
+struct edge *edge_new(bool log_requests);
+void edge_free(struct edge *e);
+
+/* Writes an error as application/problem+json into the answer. `detail` may be "". */
+void problem_write(struct http_exchange *x, enum err kind, const char *detail);
+
+/* openapi.c, docs.c: both from the route table. */
+void openapi_render(struct buf *out);
+void docs_render(struct buf *out);

@@ -1,0 +1,131 @@
+/* The graph over HTTP: follow, block, mute, and the lists of who follows whom.
+ *
+ * A change answers with the other account and how the caller stands to it now, read in the same
+ * transaction, so that a client needs no second request. */
+#include "api/handlers.h"
+#include "model/follow.h"
+
+enum { PEOPLE_DEFAULT = 50, PEOPLE_MAX = 200 };
+
+static struct follow_policy policy_now(struct call *c)
+{
+    return (struct follow_policy){
+        .celebrity_threshold = celebrity_threshold(c->api->keeper),
+        .max_following = c->api->settings->max_following,
+    };
+}
+
+enum err call_find_account(struct call *c, struct tx *tx, uint64_t id, struct account *account,
+                           struct relationship *relationship)
+{
+    *relationship = (struct relationship){0};
+    enum err e = account_get(tx, id, &c->x->arena, account);
+    if (!e && c->caller.account && c->caller.account != id)
+        e = account_relationship(tx, c->caller.account, id, relationship);
+    if (e)
+        return e;
+    bool self = id == c->caller.account;
+    if (!self && (account->state != ACCOUNT_ACTIVE || relationship->blocked_by))
+        return call_fail(c, ERR_NOT_FOUND, "no such account");
+    return OK;
+}
+
+/* Whoever may change an edge may see its other end, even when that end hides from them. */
+static enum err answer_account(struct call *c, struct tx *tx, uint64_t id)
+{
+    struct account account;
+    struct relationship relationship;
+    enum err e = account_get(tx, id, &c->x->arena, &account);
+    if (!e)
+        e = account_relationship(tx, c->caller.account, id, &relationship);
+    if (!e)
+        account_write(&c->json, &account, &relationship, false);
+    return e;
+}
+
+/* Ending something that touches only oneself is refused for accounts one may not know of. */
+static enum err check_known(struct call *c, struct tx *tx)
+{
+    struct account account;
+    struct relationship relationship;
+    return call_find_account(c, tx, c->params[0], &account, &relationship);
+}
+
+enum err follow_put(struct call *c, struct tx *tx)
+{
+    struct follow_policy policy = policy_now(c);
+    bool changed;
+    enum err e = follow_create(tx, c->caller.account, c->params[0], &policy, &changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
+}
+
+enum err follow_delete(struct call *c, struct tx *tx)
+{
+    struct follow_policy policy = policy_now(c);
+    bool changed;
+    enum err e = check_known(c, tx);
+    if (!e)
+        e = follow_remove(tx, c->caller.account, c->params[0], &policy, &changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
+}
+
+enum err block_put(struct call *c, struct tx *tx)
+{
+    struct follow_policy policy = policy_now(c);
+    bool changed;
+    enum err e = block_create(tx, c->caller.account, c->params[0], &policy, &changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
+}
+
+enum err block_delete(struct call *c, struct tx *tx)
+{
+    bool changed;
+    enum err e = block_remove(tx, c->caller.account, c->params[0], &changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
+}
+
+enum err mute_put(struct call *c, struct tx *tx)
+{
+    bool changed;
+    enum err e = check_known(c, tx);
+    if (!e)
+        e = mute_create(tx, c->caller.account, c->params[0], &changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
+}
+
+enum err mute_delete(struct call *c, struct tx *tx)
+{
+    bool changed;
+    enum err e = mute_remove(tx, c->caller.account, c->params[0], &changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
+}
+
+static enum err list_people(struct call *c, struct tx *tx, bool followers)
+{
+    size_t limit, n = 0;
+    uint64_t below, last = 0;
+    struct account account;
+    struct relationship relationship;
+    enum err e = call_page(c, PEOPLE_DEFAULT, PEOPLE_MAX, &limit, &below);
+    if (!e)
+        e = call_find_account(c, tx, c->params[0], &account, &relationship);
+    if (e)
+        return e;
+    call_list_begin(c);
+    if (!relationship.blocking)
+        e = follow_list(tx, account.id, followers, c->caller.account, below, limit, &c->json, &n,
+                        &last);
+    if (!e)
+        call_list_end(c, n == limit ? last : 0);
+    return e;
+}
+
+enum err followers_list(struct call *c, struct tx *tx)
+{
+    return list_people(c, tx, true);
+}
+
+enum err following_list(struct call *c, struct tx *tx)
+{
+    return list_people(c, tx, false);
+}

@@ -1,0 +1,75 @@
+/* Every handler that the route table names, by the file it lives in. */
+#pragma once
+
+#include "api/api.h"
+
+#define HANDLER(name) enum err name(struct call *c, struct tx *tx)
+
+/* clang-format off */
+
+/* accounts.c */
+/* {"account":…,"token":…}, 201: the answer of signing up and logging in */
+void call_signed_in(struct call *c, const struct account *account, struct str token);
+HANDLER(accounts_create);      /* SLOW  POST   /v1/accounts */
+HANDLER(accounts_find);        /* READ  GET    /v1/accounts?username= | ?q= (prefix) */
+HANDLER(accounts_show);        /* READ  GET    /v1/accounts/{id} */
+HANDLER(me_show);              /* READ  GET    /v1/me */
+HANDLER(me_update);            /* WRITE PATCH  /v1/me */
+HANDLER(me_delete);            /* WRITE DELETE /v1/me */
+HANDLER(me_password);          /* SLOW  PUT    /v1/me/password */
+HANDLER(me_export);            /* SLOW  GET    /v1/me/export */
+/* sessions.c */
+HANDLER(sessions_create);      /* SLOW  POST   /v1/sessions */
+HANDLER(sessions_list);        /* READ  GET    /v1/sessions */
+HANDLER(sessions_end);         /* WRITE DELETE /v1/sessions/{id} */
+HANDLER(sessions_end_current); /* WRITE DELETE /v1/sessions/current */
+/* graph.c */
+/* The account, for a caller who may know of it: ERR_NOT_FOUND when it is not active or blocks the
+ * caller. */
+enum err call_find_account(struct call *c, struct tx *tx, uint64_t id, struct account *account,
+                           struct relationship *relationship);
+HANDLER(follow_put);           /* WRITE PUT    /v1/accounts/{id}/follow: answers the account */
+HANDLER(follow_delete);
+HANDLER(block_put);
+HANDLER(block_delete);
+HANDLER(mute_put);
+HANDLER(mute_delete);
+HANDLER(followers_list);       /* READ  GET    /v1/accounts/{id}/followers */
+HANDLER(following_list);
+/* posts.c */
+HANDLER(posts_create);         /* WRITE POST   /v1/posts */
+HANDLER(posts_show);           /* READ  GET    /v1/posts/{id} */
+HANDLER(posts_update);         /* WRITE PATCH  /v1/posts/{id} */
+HANDLER(posts_delete);         /* WRITE DELETE /v1/posts/{id} */
+HANDLER(posts_by_account);     /* READ  GET    /v1/accounts/{id}/posts */
+HANDLER(like_put);             /* WRITE PUT    /v1/posts/{id}/like: answers the post */
+HANDLER(like_delete);
+HANDLER(likes_list);           /* READ  GET    /v1/posts/{id}/likes */
+/* comments.c */
+HANDLER(comments_create);      /* WRITE POST   /v1/posts/{id}/comments */
+HANDLER(comments_list);        /* READ  GET    /v1/posts/{id}/comments */
+HANDLER(comments_delete);      /* WRITE DELETE /v1/comments/{id} */
+/* feed.c */
+HANDLER(feed_show);            /* INLINE GET   /v1/feed */
+/* admin.c: what the command line uses, too */
+HANDLER(admin_status);         /* SLOW  GET    /v1/admin/status: engine, views, db, http as JSON */
+HANDLER(admin_keys_create);    /* SLOW  POST   /v1/admin/keys {"name","scopes"} → {"id","key",…} */
+HANDLER(admin_keys_list);      /* READ  GET    /v1/admin/keys */
+HANDLER(admin_keys_revoke);    /* WRITE DELETE /v1/admin/keys/{id} */
+HANDLER(admin_suspend);        /* WRITE PUT    /v1/admin/accounts/{id}/suspension */
+HANDLER(admin_restore);        /* WRITE DELETE /v1/admin/accounts/{id}/suspension */
+HANDLER(admin_post_delete);    /* WRITE DELETE /v1/admin/posts/{id} */
+HANDLER(
+    admin_check); /* SLOW  POST   /v1/admin/check {"from","limit","depth","repair"}: one slice */
+HANDLER(admin_explain);        /* SLOW  GET    /v1/admin/explain?user=ID|NAME&post=ID */
+HANDLER(admin_backup);         /* SLOW  POST   /v1/admin/backup {"path"}: control socket only */
+HANDLER(admin_import);         /* SLOW  POST   /v1/admin/import?first_line=N, one NDJSON chunk */
+HANDLER(admin_save);           /* SLOW  POST   /v1/admin/save: save the views now */
+HANDLER(admin_lane);           /* SLOW  PUT    /v1/admin/lanes {"lane","concurrency","rate"} */
+/* health.c */
+HANDLER(health_live);          /* INLINE GET   /healthz */
+HANDLER(health_ready);         /* INLINE GET   /readyz */
+HANDLER(metrics_show);         /* INLINE GET   /metrics */
+/* openapi.c */
+HANDLER(openapi_show);         /* INLINE GET   /openapi.json */
+HANDLER(docs_show);            /* INLINE GET   /docs */

@@ -1,0 +1,318 @@
+/* The table of routes, and the trie that finds a row.
+ *
+ * The trie is built once from the table: one node per path segment, literals as a short list of
+ * siblings, at most one {id} child. Ids are digits and no literal is, so a walk never has to go
+ * back: it costs one comparison per sibling of each segment, and nothing grows with what a peer
+ * sends. */
+#include "api/routes.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "api/handlers.h"
+#include "base/check.h"
+#include "base/id.h"
+
+#define KEYED    ROUTE_KEYED
+#define BODY     ROUTE_BODY
+#define PAGED    ROUTE_PAGED
+#define NO_TOKEN ROUTE_TOKENLESS
+
+/* clang-format off */
+const struct route routes[] = {
+    /* accounts */
+    ROUTE(POST,   "/v1/accounts", accounts_create, SLOW, ANYONE, AUTH, "NewAccount", "Login", 201, BODY | NO_TOKEN, "",
+          "Sign up: makes an account and logs it in")
+    ROUTE(GET,    "/v1/accounts", accounts_find, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED,
+          "username=the exact username;q=the beginning of a username",
+          "Find accounts by username or by its beginning")
+    ROUTE(GET,    "/v1/accounts/{id}", accounts_show, READ, ANYONE, READ, NULL, "Account", 200, 0, "",
+          "One account, with how the caller stands to it")
+    ROUTE(GET,    "/v1/me", me_show, READ, ACCOUNT, READ, NULL, "Account", 200, 0, "",
+          "The caller's own account")
+    ROUTE(PATCH,  "/v1/me", me_update, WRITE, ACCOUNT, WRITE, "AccountChange", "Account", 200, BODY | KEYED, "",
+          "Change the caller's profile; fields left out stay as they are")
+    ROUTE(DELETE, "/v1/me", me_delete, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, KEYED, "",
+          "Delete the caller's account and all that is theirs")
+    ROUTE(PUT,    "/v1/me/password", me_password, SLOW, ACCOUNT, AUTH, "PasswordChange", NULL, 204, BODY, "",
+          "Change the password; ends every other session")
+    ROUTE(GET,    "/v1/me/export", me_export, SLOW, ACCOUNT, WRITE, NULL, "Export", 200, 0, "",
+          "Everything the caller has, as one JSON object")
+
+    /* sessions */
+    ROUTE(POST,   "/v1/sessions", sessions_create, SLOW, ANYONE, AUTH, "Credentials", "Login", 201, BODY | NO_TOKEN, "",
+          "Log in: answers a bearer token")
+    ROUTE(GET,    "/v1/sessions", sessions_list, READ, ACCOUNT, READ, NULL, "SessionList", 200, 0, "",
+          "The caller's sessions")
+    ROUTE(DELETE, "/v1/sessions/{id}", sessions_end, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, KEYED, "",
+          "End one of the caller's sessions")
+    ROUTE(DELETE, "/v1/sessions/current", sessions_end_current, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, 0, "",
+          "Log out")
+
+    /* graph */
+    ROUTE(PUT,    "/v1/accounts/{id}/follow", follow_put, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
+          "Follow")
+    ROUTE(DELETE, "/v1/accounts/{id}/follow", follow_delete, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
+          "Unfollow")
+    ROUTE(PUT,    "/v1/accounts/{id}/block", block_put, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
+          "Block: ends follows both ways and hides each from the other")
+    ROUTE(DELETE, "/v1/accounts/{id}/block", block_delete, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
+          "Unblock")
+    ROUTE(PUT,    "/v1/accounts/{id}/mute", mute_put, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
+          "Mute: hides the account's posts from the caller's feed")
+    ROUTE(DELETE, "/v1/accounts/{id}/mute", mute_delete, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
+          "Unmute")
+    ROUTE(GET,    "/v1/accounts/{id}/followers", followers_list, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED, "",
+          "Who follows the account")
+    ROUTE(GET,    "/v1/accounts/{id}/following", following_list, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED, "",
+          "Whom the account follows")
+
+    /* posts */
+    ROUTE(POST,   "/v1/posts", posts_create, WRITE, ACCOUNT, WRITE, "NewPost", "Post", 201, BODY | KEYED, "",
+          "Post")
+    ROUTE(GET,    "/v1/posts/{id}", posts_show, READ, ANYONE, READ, NULL, "Post", 200, 0, "",
+          "One post")
+    ROUTE(PATCH,  "/v1/posts/{id}", posts_update, WRITE, ACCOUNT, WRITE, "PostChange", "Post", 200, BODY | KEYED, "",
+          "Edit one's own post; earlier captions are kept")
+    ROUTE(DELETE, "/v1/posts/{id}", posts_delete, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, KEYED, "",
+          "Delete one's own post: gone from every read at once")
+    ROUTE(GET,    "/v1/accounts/{id}/posts", posts_by_account, READ, ANYONE, READ, NULL, "PostList", 200, PAGED, "",
+          "The account's posts, newest first")
+    ROUTE(PUT,    "/v1/posts/{id}/like", like_put, WRITE, ACCOUNT, WRITE, NULL, "Post", 200, KEYED, "",
+          "Like; twice is once")
+    ROUTE(DELETE, "/v1/posts/{id}/like", like_delete, WRITE, ACCOUNT, WRITE, NULL, "Post", 200, KEYED, "",
+          "Take the like back")
+    ROUTE(GET,    "/v1/posts/{id}/likes", likes_list, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED, "",
+          "Who likes the post")
+
+    /* comments */
+    ROUTE(POST,   "/v1/posts/{id}/comments", comments_create, WRITE, ACCOUNT, WRITE, "NewComment", "Comment", 201,
+          BODY | KEYED, "", "Comment")
+    ROUTE(GET,    "/v1/posts/{id}/comments", comments_list, READ, ANYONE, READ, NULL, "CommentList", 200, PAGED, "",
+          "The post's comments, oldest first")
+    ROUTE(DELETE, "/v1/comments/{id}", comments_delete, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, KEYED, "",
+          "Delete a comment: one's own, or any under one's own post")
+
+    /* feed */
+    ROUTE(GET,    "/v1/feed", feed_show, INLINE, ACCOUNT, READ, NULL, "PostList", 200, PAGED, "",
+          "The home feed: the newest posts by the people the caller follows now, and the caller's own")
+
+    /* admin */
+    ROUTE(GET,    "/v1/admin/status", admin_status, SLOW, ADMIN_READ, READ, NULL, "Status", 200, 0, "",
+          "Everything an operator wants to see at a glance")
+    ROUTE(POST,   "/v1/admin/keys", admin_keys_create, SLOW, ADMIN, WRITE, "NewKey", "KeyWithSecret", 201, BODY, "",
+          "Make an API key; it is shown this once")
+    ROUTE(GET,    "/v1/admin/keys", admin_keys_list, READ, ADMIN_READ, READ, NULL, "KeyList", 200, 0, "",
+          "API keys, without their secrets")
+    ROUTE(DELETE, "/v1/admin/keys/{id}", admin_keys_revoke, WRITE, ADMIN, WRITE, NULL, NULL, 204, 0, "",
+          "Revoke an API key")
+    ROUTE(PUT,    "/v1/admin/accounts/{id}/suspension", admin_suspend, WRITE, ADMIN, WRITE, NULL, NULL, 204, 0, "",
+          "Suspend an account: it cannot call and nobody sees it")
+    ROUTE(DELETE, "/v1/admin/accounts/{id}/suspension", admin_restore, WRITE, ADMIN, WRITE, NULL, NULL, 204, 0, "",
+          "Restore a suspended account")
+    ROUTE(DELETE, "/v1/admin/posts/{id}", admin_post_delete, WRITE, ADMIN, WRITE, NULL, NULL, 204, 0, "",
+          "Delete anybody's post")
+    ROUTE(POST,   "/v1/admin/check", admin_check, SLOW, ADMIN, WRITE, "CheckRequest", "CheckResult", 200,
+          ROUTE_BODY_OPTIONAL, "", "Compare one slice of feeds, counters and graph with truth, and repair if asked to")
+    ROUTE(GET,    "/v1/admin/explain", admin_explain, SLOW, ADMIN_READ, READ, NULL, "Explanation", 200, 0,
+          "user=account id or username;post=post id", "Why a post is or is not in somebody's feed")
+    ROUTE(POST,   "/v1/admin/backup", admin_backup, SLOW, ADMIN, NONE, "BackupRequest", "BackupResult", 200,
+          BODY | ROUTE_CONTROL, "", "Write a consistent copy of the store to a new file on the server's machine")
+    ROUTE(POST,   "/v1/admin/import", admin_import, SLOW, ADMIN, NONE, NULL, "ImportResult", 200, ROUTE_NDJSON,
+          "first_line=number of the first line of this chunk, for messages", "Import one chunk of NDJSON lines")
+    ROUTE(POST,   "/v1/admin/save", admin_save, SLOW, ADMIN, WRITE, NULL, "SaveResult", 200, 0, "",
+          "Save the views now")
+    ROUTE(PUT,    "/v1/admin/lanes", admin_lane, SLOW, ADMIN, WRITE, "LaneChange", "Lane", 200, BODY, "",
+          "Change a lane's concurrency or rate until the next start")
+
+    /* the server itself */
+    ROUTE(GET,    "/healthz", health_live, INLINE, ANYONE, NONE, NULL, "Health", 200, NO_TOKEN, "",
+          "Is the process alive?")
+    ROUTE(GET,    "/readyz", health_ready, INLINE, ANYONE, NONE, NULL, "Health", 200, NO_TOKEN, "",
+          "May it be sent traffic? 503 until the views are up")
+    ROUTE(GET,    "/metrics", metrics_show, INLINE, ANYONE, NONE, NULL, "text/plain", 200, NO_TOKEN, "",
+          "Metrics in Prometheus text")
+    ROUTE(GET,    "/openapi.json", openapi_show, INLINE, ANYONE, NONE, NULL, "OpenAPI", 200, NO_TOKEN, "",
+          "This API as an OpenAPI 3.1 document")
+    ROUTE(GET,    "/docs", docs_show, INLINE, ANYONE, NONE, NULL, "text/html", 200, NO_TOKEN, "",
+          "This API as a page to read")
+};
+/* clang-format on */
+
+const size_t route_count = COUNT_OF(routes);
+_Static_assert(COUNT_OF(routes) <= ROUTES_MAX, "raise ROUTES_MAX");
+
+/* ---- the trie ---- */
+
+enum { NODES_MAX = 160, METHODS = HTTP_M_OTHER };
+
+struct node {
+    struct str text;      /* the literal; {NULL, 0} for an {id} */
+    int16_t next_sibling; /* among literals; 0: last */
+    int16_t first_child;  /* literals; 0: none */
+    int16_t id_child;     /* 0: none */
+    uint16_t methods;
+    const struct route *by_method[METHODS];
+};
+
+static struct node nodes[NODES_MAX];
+static int16_t node_count;
+static pthread_once_t built = PTHREAD_ONCE_INIT;
+
+static int16_t node_add(struct str text)
+{
+    CHECK(node_count < NODES_MAX);
+    nodes[node_count].text = text;
+    return node_count++;
+}
+
+static int16_t literal_child(const struct node *parent, struct str segment)
+{
+    for (int16_t i = parent->first_child; i; i = nodes[i].next_sibling) {
+        if (str_eq(nodes[i].text, segment))
+            return i;
+    }
+    return 0;
+}
+
+/* Takes "/segment" off the front. False at the end, and when what is left does not begin with '/'.
+ */
+static bool next_segment(struct str *rest, struct str *segment)
+{
+    if (rest->len == 0 || rest->ptr[0] != '/')
+        return false;
+    const char *begin = rest->ptr + 1;
+    const char *slash = memchr(begin, '/', rest->len - 1);
+    size_t len = slash ? (size_t)(slash - begin) : rest->len - 1;
+    *segment = (struct str){begin, len};
+    *rest = (struct str){begin + len, rest->len - 1 - len};
+    return true;
+}
+
+static int16_t node_for(int16_t parent, struct str segment)
+{
+    if (str_eq(segment, STR("{id}"))) {
+        if (!nodes[parent].id_child)
+            nodes[parent].id_child = node_add((struct str){NULL, 0});
+        return nodes[parent].id_child;
+    }
+    int16_t child = literal_child(&nodes[parent], segment);
+    if (!child) {
+        child = node_add(segment);
+        nodes[child].next_sibling = nodes[parent].first_child;
+        nodes[parent].first_child = child;
+    }
+    return child;
+}
+
+static void build(void)
+{
+    node_add((struct str){NULL, 0}); /* the root; index 0 means "none" everywhere else */
+    for (size_t i = 0; i < route_count; i++) {
+        const struct route *r = &routes[i];
+        int16_t at = 0;
+        struct str rest = r->path, segment;
+        while (next_segment(&rest, &segment))
+            at = node_for(at, segment);
+        CHECK(at != 0 && !nodes[at].by_method[r->method]);
+        nodes[at].by_method[r->method] = r;
+        nodes[at].methods |= (uint16_t)(1u << r->method | 1u << HTTP_M_OPTIONS);
+        if (r->method == HTTP_M_GET)
+            nodes[at].methods |= (uint16_t)(1u << HTTP_M_HEAD);
+    }
+}
+
+static bool parse_id_segment(struct str segment, uint64_t *id)
+{
+    return segment.len > 0 && segment.ptr[0] != '0' && id_parse(segment, id);
+}
+
+bool routes_match(enum http_method method, struct str path, struct route_match *out)
+{
+    pthread_once(&built, build);
+    *out = (struct route_match){0};
+    int16_t at = 0;
+    struct str rest = path, segment;
+    while (next_segment(&rest, &segment)) {
+        int16_t child = literal_child(&nodes[at], segment);
+        if (!child && nodes[at].id_child && out->param_count < CALL_PARAMS_MAX) {
+            uint64_t id;
+            if (!parse_id_segment(segment, &id))
+                return false;
+            out->params[out->param_count++] = id;
+            child = nodes[at].id_child;
+        }
+        if (!child)
+            return false;
+        at = child;
+    }
+    if (rest.len > 0 || at == 0 || !nodes[at].methods)
+        return false;
+    out->methods = nodes[at].methods;
+    enum http_method looked_up = method == HTTP_M_HEAD ? HTTP_M_GET : method;
+    if ((int)looked_up < METHODS)
+        out->route = nodes[at].by_method[looked_up];
+    return true;
+}
+
+/* ---- names ---- */
+
+const char *route_method_name(enum http_method method)
+{
+    static const char *const names[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"};
+    return (size_t)method < COUNT_OF(names) ? names[method] : "OTHER";
+}
+
+size_t routes_methods_text(unsigned methods, char out[ROUTE_METHODS_TEXT_MAX])
+{
+    size_t len = 0;
+    for (int m = HTTP_M_GET; m < METHODS; m++) {
+        if (!(methods & 1u << m))
+            continue;
+        int n = snprintf(out + len, ROUTE_METHODS_TEXT_MAX - len, "%s%s", len ? ", " : "",
+                         route_method_name((enum http_method)m));
+        CHECK(n > 0 && (size_t)n < ROUTE_METHODS_TEXT_MAX - len);
+        len += (size_t)n;
+    }
+    return len;
+}
+
+const char *route_policy_text(enum route_policy policy)
+{
+    switch (policy) {
+    case POLICY_ANYONE:
+        return "anyone";
+    case POLICY_ACCOUNT:
+        return "an account";
+    case POLICY_ADMIN_READ:
+        return "an API key with admin:read or admin";
+    case POLICY_ADMIN:
+        return "an API key with admin";
+    }
+    return "nobody";
+}
+
+const char *route_tag(const struct route *route)
+{
+    static const struct {
+        const char *segment, *tag;
+    } tags[] = {
+        {"accounts", "Accounts"}, {"me", "Accounts"},       {"password", "Accounts"},
+        {"export", "Accounts"},   {"sessions", "Sessions"}, {"current", "Sessions"},
+        {"follow", "Graph"},      {"block", "Graph"},       {"mute", "Graph"},
+        {"followers", "Graph"},   {"following", "Graph"},   {"posts", "Posts"},
+        {"like", "Posts"},        {"likes", "Posts"},       {"comments", "Comments"},
+        {"feed", "Feed"},
+    };
+    if (str_starts(route->path, STR("/v1/admin/")))
+        return "Administration";
+    const char *tag = "Server";
+    struct str rest = route->path, segment;
+    while (next_segment(&rest, &segment)) { /* the last literal decides */
+        for (size_t i = 0; i < COUNT_OF(tags); i++) {
+            if (str_eq(segment, str_of(tags[i].segment)))
+                tag = tags[i].tag;
+        }
+    }
+    return tag;
+}

@@ -1,0 +1,80 @@
+/* The one table of routes. Matching, policies, the OpenAPI document, the docs page, the metrics and
+ * the generated tests all come from it. */
+#pragma once
+
+#include "api/api.h"
+
+typedef enum err (*handler_fn)(struct call *c, struct tx *tx);
+
+enum route_flag {
+    ROUTE_BODY = 1,          /* a JSON object must come with it */
+    ROUTE_BODY_OPTIONAL = 2, /* a JSON object may come with it */
+    ROUTE_NDJSON = 4,     /* the body is NDJSON, up to HTTP_BODY_MAX; the handler reads it itself */
+    ROUTE_KEYED = 8,      /* takes Idempotency-Key */
+    ROUTE_PAGED = 16,     /* takes limit and cursor */
+    ROUTE_TOKENLESS = 32, /* Authorization is not looked at: a stale token must not stop a log-in */
+    ROUTE_CONTROL = 64,   /* only through the control socket */
+};
+
+struct route {
+    enum http_method method;
+    struct str path; /* "/v1/posts/{id}" */
+    handler_fn handler;
+    const char *
+        name; /* the handler's: operationId, metrics label, scope of cursors and idempotency keys */
+    enum route_mode mode;
+    enum route_policy policy;
+    enum rate_class rate;
+    const char *request; /* schema names, NULL: none; see api/schemas.h */
+    const char *response;
+    int success;
+    unsigned flags;
+    const char *query; /* "name=what it is;…" beyond limit and cursor; "" for none */
+    const char *summary;
+};
+
+/* A row of the table. The policy has no default: leaving the argument out or empty does not
+ * compile, and neither does a policy of value zero (test/unit/api/route_policy.c is compiled by a
+ * test to show it). */
+#define ROUTE_POLICY(policy)                                                                       \
+    ((enum route_policy)((int)(policy) + 0 * (int)sizeof(char[(policy) > 0 ? 1 : -1])))
+#define ROUTE(method_, path_, handler_, mode_, policy_, rate_, request_, response_, success_,      \
+              flags_, query_, summary_)                                                            \
+    {.method = HTTP_M_##method_,                                                                   \
+     .path = {"" path_, sizeof(path_) - 1},                                                        \
+     .handler = handler_,                                                                          \
+     .name = #handler_,                                                                            \
+     .mode = MODE_##mode_,                                                                         \
+     .policy = ROUTE_POLICY(POLICY_##policy_),                                                     \
+     .rate = RATE_##rate_,                                                                         \
+     .request = request_,                                                                          \
+     .response = response_,                                                                        \
+     .success = success_,                                                                          \
+     .flags = flags_,                                                                              \
+     .query = query_,                                                                              \
+     .summary = summary_},
+
+enum { ROUTES_MAX = 96 };
+extern const struct route routes[];
+extern const size_t route_count;
+
+struct route_match {
+    const struct route *route; /* NULL: the path exists, the method does not */
+    unsigned methods; /* bit set of 1 << enum http_method: what the path knows (HEAD and OPTIONS
+                         included) */
+    uint64_t params[CALL_PARAMS_MAX];
+    size_t param_count;
+};
+
+/* Finds the route in one walk over the path, without allocation. False: no such path. An {id} is a
+ * decimal id as we write them: no sign, no leading zero, 1 … 2^63-1. */
+bool routes_match(enum http_method method, struct str path, struct route_match *out);
+
+/* "GET, HEAD, OPTIONS" for a bit set of methods. Returns the length. */
+enum { ROUTE_METHODS_TEXT_MAX = 64 };
+size_t routes_methods_text(unsigned methods, char out[ROUTE_METHODS_TEXT_MAX]);
+
+const char *route_method_name(enum http_method method);
+const char *route_policy_text(enum route_policy policy); /* for people */
+/* The heading it stands under in the documents: "Accounts", "Graph", … */
+const char *route_tag(const struct route *route);

@@ -1,0 +1,82 @@
+/* Logging in and out. */
+#include "api/handlers.h"
+
+struct log_in {
+    struct call *call;
+    struct str username;
+    struct account account;
+    struct str hash;
+    uint8_t token_hash[TOKEN_HASH_BYTES];
+};
+
+static enum err find_account_tx(struct tx *tx, void *arg)
+{
+    struct log_in *l = arg;
+    struct arena *arena = &l->call->x->arena;
+    enum err e = account_by_username(tx, l->username, arena, &l->account);
+    if (!e)
+        e = account_password_hash(tx, l->account.id, arena, &l->hash);
+    return e;
+}
+
+static enum err create_session_tx(struct tx *tx, void *arg)
+{
+    struct log_in *l = arg;
+    struct api *api = l->call->api;
+    uint64_t id;
+    return session_create(tx, l->account.id, l->token_hash,
+                          http_header(l->call->x, STR("user-agent")), clock_wall_ms(api->clock),
+                          api->settings->session_life_ms, &id);
+}
+
+/* A wrong name and a wrong password are told apart neither by the answer nor by the time it takes.
+ */
+enum err sessions_create(struct call *c, struct tx *tx)
+{
+    (void)tx;
+    struct log_in l = {.call = c};
+    struct str password;
+    enum err e = call_body_text(c, "username", true, &l.username);
+    if (!e)
+        e = call_body_text(c, "password", true, &password);
+    if (e)
+        return e;
+    e = db_read(c->api->db, find_account_tx, &l, c->detail);
+    if (e && e != ERR_NOT_FOUND)
+        return e;
+    bool right = e == OK && l.hash.ptr ? password_verify(password, l.hash)
+                                       : password_verify_nothing(password);
+    if (!right)
+        return call_fail(c, ERR_UNAUTHENTICATED, "the username or the password is wrong");
+    if (l.account.state == ACCOUNT_SUSPENDED)
+        return call_fail(c, ERR_FORBIDDEN, "this account is suspended");
+    struct str token;
+    token_make("fts_", &c->x->arena, &token, l.token_hash);
+    e = db_write(c->api->db, create_session_tx, &l, c->detail);
+    if (e)
+        return e;
+    call_signed_in(c, &l.account, token);
+    return OK;
+}
+
+enum err sessions_list(struct call *c, struct tx *tx)
+{
+    call_list_begin(c);
+    enum err e = session_list(tx, c->caller.account, c->caller.session, &c->json);
+    call_list_end(c, 0);
+    return e;
+}
+
+enum err sessions_end(struct call *c, struct tx *tx)
+{
+    c->status = 204;
+    return session_end(tx, c->caller.account, c->params[0]);
+}
+
+enum err sessions_end_current(struct call *c, struct tx *tx)
+{
+    if (c->caller.session == 0)
+        return call_fail(c, ERR_INVALID, "this request was not made with a session");
+    c->status = 204;
+    return session_end(tx, c->caller.account, c->caller.session);
+}

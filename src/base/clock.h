@@ -1,0 +1,40 @@
+/* Time as a thing that can be handed in: the system's in production, a hand-moved one in tests and
+ * the simulator. Timeouts use monotonic time, timestamps use wall time. */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/str.h"
+
+struct clock {
+    int64_t (*wall_ms)(struct clock *c); /* since 1970-01-01 UTC */
+    int64_t (*mono_us)(struct clock *c); /* never goes back */
+};
+
+struct clock *clock_system(void);
+
+struct manual_clock {
+    struct clock clock;
+    int64_t wall_ms;
+    int64_t mono_us;
+};
+void manual_clock_init(struct manual_clock *m, int64_t wall_ms);
+void manual_clock_advance(struct manual_clock *m, int64_t ms); /* both times */
+
+static inline int64_t clock_wall_ms(struct clock *c)
+{
+    return c->wall_ms(c);
+}
+static inline int64_t clock_mono_us(struct clock *c)
+{
+    return c->mono_us(c);
+}
+static inline int64_t clock_mono_ms(struct clock *c)
+{
+    return c->mono_us(c) / 1000;
+}
+
+/* RFC 3339 UTC with milliseconds, "2026-11-15T08:37:34.000Z": exactly TIME_TEXT_LEN characters. */
+enum { TIME_TEXT_LEN = 24 };
+void time_format(int64_t wall_ms, char out[TIME_TEXT_LEN]);
+bool time_parse(struct str text, int64_t *wall_ms); /* accepts any fraction, 'Z' or an offset */

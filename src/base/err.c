@@ -1,0 +1,46 @@
+/* Looks things up in the table of error kinds. The table in err.h is the only place that knows an
+ * error's class, status and text; everything here is generated from it. */
+#include "base/err.h"
+
+#include <stddef.h>
+
+#include "base/check.h"
+
+static const struct {
+    const char *name;
+    const char *title;
+    int http_status;
+    enum err_class class;
+} kinds[] = {
+#define ERR_ROW(name, class, http, title) [ERR_##name] = {#name, title, http, ERR_CLASS_##class},
+    ERR_TABLE(ERR_ROW)
+#undef ERR_ROW
+};
+
+/* The numbers of `enum err` may come from a file or another process one day: do not index blindly.
+ */
+static size_t row(enum err e)
+{
+    CHECK((size_t)e < COUNT_OF(kinds));
+    return (size_t)e;
+}
+
+const char *err_name(enum err e)
+{
+    return kinds[row(e)].name;
+}
+
+const char *err_title(enum err e)
+{
+    return kinds[row(e)].title;
+}
+
+int err_http_status(enum err e)
+{
+    return kinds[row(e)].http_status;
+}
+
+enum err_class err_class(enum err e)
+{
+    return kinds[row(e)].class;
+}

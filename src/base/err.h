@@ -1,0 +1,60 @@
+/* The one closed table of error kinds. Functions return `enum err`; retry policy and the API's
+ * answers both come from this table. A function either logs an error or returns it, never both. */
+#pragma once
+
+/* Classes: what a caller may do about it.
+ *   NONE       not an error
+ *   RETRY      try again later, the same call may succeed
+ *   CLIENT     the caller's fault, trying again changes nothing
+ *   SHED       we are too busy, try again after a pause
+ *   RECONCILE  outcome unknown: look before trying again
+ *   FATAL      this process cannot go on safely */
+enum err_class {
+    ERR_CLASS_NONE,
+    ERR_CLASS_RETRY,
+    ERR_CLASS_CLIENT,
+    ERR_CLASS_SHED,
+    ERR_CLASS_RECONCILE,
+    ERR_CLASS_FATAL
+};
+
+/* name, class, http status, title */
+/* clang-format off */
+#define ERR_TABLE(X)                                                                  \
+    X(NONE,             NONE,      200, "ok")                                         \
+    X(BAD_INPUT,        CLIENT,    400, "the request is malformed")                   \
+    X(UNAUTHENTICATED,  CLIENT,    401, "a valid token is required")                  \
+    X(FORBIDDEN,        CLIENT,    403, "not allowed")                                \
+    X(NOT_FOUND,        CLIENT,    404, "not found")                                  \
+    X(METHOD,           CLIENT,    405, "method not allowed")                         \
+    X(CONFLICT,         CLIENT,    409, "conflicts with the present state")           \
+    X(IN_PROGRESS,      CLIENT,    409, "the same request is still in progress")      \
+    X(TOO_LARGE,        CLIENT,    413, "too large")                                  \
+    X(MEDIA_TYPE,       CLIENT,    415, "unsupported media type")                     \
+    X(INVALID,          CLIENT,    422, "the request cannot be carried out as given") \
+    X(RATE_LIMITED,     CLIENT,    429, "too many requests")                          \
+    X(HEADERS_TOO_LARGE, CLIENT,   431, "request header fields too large")            \
+    X(INTERNAL,         FATAL,     500, "internal error")                             \
+    X(OVERLOADED,       SHED,      503, "overloaded")                                 \
+    X(UNAVAILABLE,      RETRY,     503, "a dependency is unavailable")                \
+    X(STORAGE_FULL,     RETRY,     503, "the store is full")                          \
+    X(STOPPING,         RETRY,     503, "the server is stopping")                     \
+    X(TIMEOUT,          RETRY,     503, "timed out")                                  \
+    X(UNKNOWN_COMMIT,   RECONCILE, 503, "outcome unknown, look before retrying")      \
+    X(STORAGE_FAILED,   FATAL,     503, "the store failed")                           \
+    X(NEEDS_TRUTH,      RETRY,     500, "not in memory, ask the database")            \
+    X(NO_MEMORY,        SHED,      503, "out of memory")
+
+enum err {
+#define ERR_ENUM(name, cls, http, title) ERR_##name,
+    ERR_TABLE(ERR_ENUM)
+#undef ERR_ENUM
+};
+/* clang-format on */
+
+#define OK ERR_NONE
+
+const char *err_name(enum err e); /* "NOT_FOUND" */
+const char *err_title(enum err e);
+int err_http_status(enum err e);
+enum err_class err_class(enum err e);

@@ -1,0 +1,442 @@
+/* Feed, post and mixed over HTTP: a server process of its own on a temporary world, and a load
+ * generator here. Peaks are found in a closed loop; latencies are measured at a fixed offered rate,
+ * about 30% of the peak, from the moment a request was due. A peer is measured in turn, round by
+ * round, with the same client and the same request bytes. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/rand.h"
+#include "cmd/bench_world.h"
+#include "cmd/load.h"
+#include "net/http_client.h"
+
+enum {
+    CELEBRITIES = 50,
+    CELEBRITY_FIRST = 0,
+    AUTHOR_FIRST = 100,
+    AUTHORS = 800,
+    VIEWER_FIRST = 1000, /* follow authors only */
+    VIEWERS = 2000,
+    FAN_FIRST = 4000, /* follow authors and all celebrities */
+    POSTS_EACH = 40,
+    FOLLOWED = 60,
+    ROUNDS_MAX = 32,
+};
+
+/* A ring of prepared requests. */
+struct requests {
+    struct str *items;
+    size_t count;
+};
+
+static struct str next_request(void *ctx, uint64_t index)
+{
+    const struct requests *r = ctx;
+    return r->items[index % r->count];
+}
+
+static struct requests get_requests(struct arena *arena, const char *target,
+                                    const struct str *tokens, size_t n)
+{
+    struct requests r = {ARENA_ARRAY(arena, struct str, n), n};
+    for (size_t i = 0; i < n; i++)
+        r.items[i] =
+            arena_printf(arena,
+                         "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %.*s\r\n"
+                         "Accept: application/json\r\n\r\n",
+                         target, STR_ARG(tokens[i]));
+    return r;
+}
+
+static struct requests post_requests(struct arena *arena, const struct str *tokens, size_t n)
+{
+    static const char caption[] =
+        "A caption of a hundred and twenty characters, give or take: what people write "
+        "under a picture of their breakfast table.";
+    struct requests r = {ARENA_ARRAY(arena, struct str, n), n};
+    for (size_t i = 0; i < n; i++)
+        r.items[i] = arena_printf(
+            arena,
+            "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %.*s\r\n"
+            "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n{\"caption\":\"%s\"}",
+            STR_ARG(tokens[i]), sizeof caption - 1 + 14, caption);
+    return r;
+}
+
+static bool run_load(struct bench *b, uint16_t port, struct requests *r, double rate,
+                     int64_t run_ms, struct load_result *out)
+{
+    struct load_config config = {.host = "127.0.0.1",
+                                 .port = port,
+                                 .connections = (unsigned)b->connections,
+                                 .rate = rate,
+                                 .warm_up_ms = 500,
+                                 .run_ms = run_ms,
+                                 .request = next_request,
+                                 .ctx = r};
+    enum err e = load_run(&config, out);
+    if (e || out->answers == 0 || out->refused * 1000 > out->answers || out->broken > 0) {
+        bench_say(b, "the server did not answer as it should: %llu good, %llu refused, %llu broken",
+                  (unsigned long long)out->answers, (unsigned long long)out->refused,
+                  (unsigned long long)out->broken);
+        return false;
+    }
+    return true;
+}
+
+static double quantile_ms(const struct load_result *r, double q)
+{
+    return (double)hist_quantile(&r->latency, q) / 1e3;
+}
+
+/* ---- feed ---- */
+
+static size_t feed_follows(void *ctx, int64_t follower, int64_t *out, size_t max)
+{
+    (void)ctx;
+    (void)max;
+    struct rand r;
+    size_t n = 0;
+    rand_seed(&r, (uint64_t)follower);
+    for (size_t i = 0; i < FOLLOWED; i++)
+        out[n++] = AUTHOR_FIRST + (int64_t)rand_below(&r, AUTHORS);
+    if (follower >= FAN_FIRST) {
+        for (int64_t i = 0; i < CELEBRITIES; i++)
+            out[n++] = CELEBRITY_FIRST + i;
+    }
+    return n;
+}
+
+static enum err write_feed_world(struct world *w, struct db *db, struct arena *arena,
+                                 struct str *viewers, struct str *fans)
+{
+    enum err e = world_write_accounts(w, db);
+    if (!e)
+        e = world_write_follows(w, db, VIEWER_FIRST, VIEWER_FIRST + VIEWERS, feed_follows, NULL);
+    if (!e)
+        e = world_write_follows(w, db, FAN_FIRST, FAN_FIRST + VIEWERS, feed_follows, NULL);
+    for (int i = 0; !e && i < POSTS_EACH;
+         i++) { /* in turn, so that a page holds posts of both kinds */
+        e = world_write_posts(w, db, AUTHOR_FIRST, AUTHOR_FIRST + AUTHORS, 1, DELIVERY_PUSH);
+        if (!e)
+            e = world_write_posts(w, db, CELEBRITY_FIRST, CELEBRITY_FIRST + CELEBRITIES, 1,
+                                  DELIVERY_PULL);
+    }
+    if (!e)
+        e = world_set_counters(w, db, CELEBRITY_FIRST, CELEBRITY_FIRST + CELEBRITIES);
+    if (!e)
+        e = world_write_sessions(w, db, VIEWER_FIRST, VIEWER_FIRST + VIEWERS, arena, viewers);
+    if (!e)
+        e = world_write_sessions(w, db, FAN_FIRST, FAN_FIRST + VIEWERS, arena, fans);
+    return e;
+}
+
+/* "http://127.0.0.1:PORT/path" */
+static bool split_url(const char *url, uint16_t *port, const char **path)
+{
+    unsigned number;
+    int used = 0;
+    if (sscanf(url, "http://127.0.0.1:%u%n", &number, &used) != 1 || number > 65535 ||
+        url[used] != '/')
+        return false;
+    *port = (uint16_t)number;
+    *path = url + used;
+    return true;
+}
+
+static bool feed_rounds(struct bench *b, uint16_t port, struct requests *viewers,
+                        struct requests *fans, uint16_t peer_port, struct requests *peer)
+{
+    struct load_result r;
+    double ours[ROUNDS_MAX], with_celebrities[ROUNDS_MAX], theirs[ROUNDS_MAX], p99[ROUNDS_MAX];
+    size_t n = (size_t)(b->rounds < ROUNDS_MAX ? b->rounds : ROUNDS_MAX);
+    int64_t run_ms = b->seconds * 1000;
+    double body_bytes = 0;
+    if (!run_load(b, port, viewers, 0, 1000, &r) ||
+        !run_load(b, port, fans, 0, 1000, &r)) /* caches fill */
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!run_load(b, port, viewers, 0, run_ms, &r))
+            return false;
+        ours[i] = r.per_second;
+        p99[i] = quantile_ms(&r, 0.99);
+        body_bytes = r.body_bytes;
+        if (peer && !run_load(b, peer_port, peer, 0, run_ms, &r))
+            return false;
+        theirs[i] = r.per_second;
+        if (!run_load(b, port, fans, 0, run_ms, &r))
+            return false;
+        with_celebrities[i] = r.per_second;
+    }
+    double peak = bench_median(ours, n);
+    bench_number(b, "per_s", peak, "pages/s at the peak");
+    bench_number(b, "closed_p99_ms", bench_median(p99, n), "ms, p99 at the peak");
+    bench_number(b, "body_bytes", body_bytes, "bytes of an answer, head included");
+    bench_number(b, "celebrity_per_s", bench_median(with_celebrities, n),
+                 "pages/s with 50 celebrities followed");
+    if (peer) {
+        double other = bench_median(theirs, n);
+        bench_number(b, "peer_per_s", other, "answers/s of the peer");
+        bench_number(b, "ratio_peer", peak / other, "times the peer");
+    }
+    if (!run_load(b, port, viewers, peak * 0.3, run_ms, &r))
+        return false;
+    bench_number(b, "offered_per_s", peak * 0.3, "pages/s offered for the latencies below");
+    bench_number(b, "p50_ms", quantile_ms(&r, 0.5), "ms");
+    bench_number(b, "p99_ms", quantile_ms(&r, 0.99), "ms");
+    return true;
+}
+
+static int measure_feed(struct bench *b, struct world *w, struct arena *arena, struct str *viewers,
+                        struct str *fans)
+{
+    struct server server;
+    struct requests mine = get_requests(arena, "/v1/feed", viewers, VIEWERS);
+    struct requests celebrity = get_requests(arena, "/v1/feed", fans, VIEWERS);
+    struct requests peer = {0};
+    uint16_t peer_port = 0;
+    const char *path;
+    if (b->peer) {
+        if (!split_url(b->peer, &peer_port, &path))
+            return command_usage(b->in, "--peer wants http://127.0.0.1:PORT/PATH");
+        peer = get_requests(arena, path, viewers, VIEWERS);
+    }
+    if (!server_start(&server, w))
+        return command_fail(b->in, "the server did not start");
+    bool good = feed_rounds(b, server.port, &mine, &celebrity, peer_port, b->peer ? &peer : NULL);
+    bench_number(b, "rss_mib", (double)process_rss(server.pid) / 1048576, "MiB resident");
+    server_stop(&server, SIGTERM);
+    return good ? EXIT_DONE : EXIT_FAILED;
+}
+
+int bench_feed(struct bench *b)
+{
+    struct world w;
+    struct app *app;
+    struct arena arena;
+    char why[300];
+    b->settings.celebrity_threshold = 1000;
+    b->settings.celebrity_adaptive = false;
+    if (b->accounts < FAN_FIRST + VIEWERS)
+        return command_usage(b->in, "feed needs at least %d accounts", FAN_FIRST + VIEWERS);
+    if (!world_init(&w, b))
+        return command_fail(b->in, "cannot make a temporary folder");
+    arena_init(&arena);
+    struct str *viewers = ARENA_ARRAY(&arena, struct str, VIEWERS),
+               *fans = ARENA_ARRAY(&arena, struct str, VIEWERS);
+    bench_say(b, "writing %lld accounts, %d posts, %d readers", (long long)b->accounts,
+              (AUTHORS + CELEBRITIES) * POSTS_EACH, 2 * VIEWERS);
+    int code = EXIT_FAILED;
+    enum err e = app_open(&w.settings, NULL, NULL, &app, why);
+    if (!e) {
+        e = write_feed_world(&w, app_api(app)->db, &arena, viewers, fans);
+        app_close(app, 0);
+        world_forget_snapshot(&w);
+        snprintf(why, sizeof why, "%s", err_title(e));
+    }
+    code = e ? command_fail(b->in, "%s", why) : measure_feed(b, &w, &arena, viewers, fans);
+    arena_done(&arena);
+    world_done(&w);
+    return code;
+}
+
+/* ---- post ---- */
+
+enum { POSTERS = 1000, POST_FOLLOWERS = 20 };
+
+static size_t post_follows(void *ctx, int64_t follower, int64_t *out, size_t max)
+{
+    const struct bench *b = ctx;
+    struct rand r;
+    size_t n = 0;
+    rand_seed(&r, (uint64_t)follower);
+    int64_t each = POSTERS * POST_FOLLOWERS / b->accounts + 1;
+    for (int64_t i = 0; i < each && n < max; i++)
+        out[n++] = (int64_t)rand_below(&r, POSTERS);
+    return n;
+}
+
+static int measure_post(struct bench *b, struct world *w, struct arena *arena, struct str *tokens)
+{
+    struct server server;
+    struct load_result r;
+    double rates[ROUNDS_MAX];
+    size_t n = (size_t)(b->rounds < ROUNDS_MAX ? b->rounds : ROUNDS_MAX);
+    struct requests posts = post_requests(arena, tokens, POSTERS);
+    if (!server_start(&server, w))
+        return command_fail(b->in, "the server did not start");
+    bool good = true;
+    for (size_t i = 0; good && i < n; i++) {
+        good = run_load(b, server.port, &posts, 0, b->seconds * 1000, &r);
+        rates[i] = r.per_second;
+    }
+    if (good) {
+        double peak = bench_median(rates, n);
+        bench_number(b, "per_s", peak, "durable posts/s at the peak");
+        good = run_load(b, server.port, &posts, peak * 0.3, b->seconds * 1000, &r);
+        bench_number(b, "offered_per_s", peak * 0.3, "posts/s offered for the latencies below");
+        bench_number(b, "p50_ms", quantile_ms(&r, 0.5), "ms");
+        bench_number(b, "p99_ms", quantile_ms(&r, 0.99), "ms");
+    }
+    server_stop(&server, SIGTERM);
+    return good ? EXIT_DONE : EXIT_FAILED;
+}
+
+int bench_post(struct bench *b)
+{
+    struct world w;
+    struct app *app;
+    struct arena arena;
+    char why[300];
+    if (!world_init(&w, b))
+        return command_fail(b->in, "cannot make a temporary folder");
+    arena_init(&arena);
+    struct str *tokens = ARENA_ARRAY(&arena, struct str, POSTERS);
+    enum err e = app_open(&w.settings, NULL, NULL, &app, why);
+    if (!e) {
+        struct db *db = app_api(app)->db;
+        e = world_write_accounts(&w, db);
+        if (!e)
+            e = world_write_follows(&w, db, 0, w.accounts, post_follows, b);
+        if (!e)
+            e = world_write_sessions(&w, db, 0, POSTERS, &arena, tokens);
+        app_close(app, 0);
+        world_forget_snapshot(&w);
+        snprintf(why, sizeof why, "%s", err_title(e));
+    }
+    int code = e ? command_fail(b->in, "%s", why) : measure_post(b, &w, &arena, tokens);
+    arena_done(&arena);
+    world_done(&w);
+    return code;
+}
+
+/* ---- mixed ---- */
+
+enum { LARGE = 1, OTHERS_FIRST = 10, OTHERS = 500 };
+
+static size_t mixed_follows(void *ctx, int64_t follower, int64_t *out, size_t max)
+{
+    const struct bench *b = ctx;
+    struct rand r;
+    size_t n = 0;
+    (void)max;
+    rand_seed(&r, (uint64_t)follower);
+    if (rand_below(&r, (uint64_t)b->accounts) < (uint64_t)b->followers)
+        out[n++] = LARGE;
+    if (rand_below(&r, 100) == 0)
+        out[n++] = OTHERS_FIRST + (int64_t)rand_below(&r, OTHERS);
+    return n;
+}
+
+/* Posts as the large author, one after the other, as fast as they are answered and delivered. */
+struct back_to_back {
+    uint16_t port;
+    struct str token;
+    _Atomic bool stop;
+    _Atomic int64_t posts;
+};
+
+static void *post_back_to_back(void *arg)
+{
+    struct back_to_back *p = arg;
+    struct http_client *client = http_client_tcp("127.0.0.1", p->port);
+    char headers[256];
+    struct buf body;
+    buf_init(&body, 1 << 20);
+    snprintf(headers, sizeof headers,
+             "Authorization: Bearer %.*s\r\nContent-Type: application/json\r\n", STR_ARG(p->token));
+    while (client && !atomic_load(&p->stop)) {
+        int status = 0;
+        if (http_client_call(client, "POST", "/v1/posts", headers,
+                             STR("{\"caption\":\"To all of you.\"}"), &status, &body, 10000) ||
+            status != 201)
+            break;
+        atomic_fetch_add(&p->posts, 1);
+        usleep(
+            60000); /* the time that one fan-out may take: the next begins when it should be over */
+    }
+    buf_done(&body);
+    if (client)
+        http_client_free(client);
+    return NULL;
+}
+
+static bool mixed_rounds(struct bench *b, uint16_t port, struct requests *others, struct str large)
+{
+    double quiet[ROUNDS_MAX], busy[ROUNDS_MAX], offered = 1000;
+    size_t n = (size_t)(b->rounds < ROUNDS_MAX ? b->rounds : ROUNDS_MAX);
+    int64_t fan_outs = 0;
+    struct load_result r;
+    for (size_t i = 0; i < n; i++) {
+        if (!run_load(b, port, others, offered, b->seconds * 1000, &r))
+            return false;
+        quiet[i] = quantile_ms(&r, 0.99);
+        struct back_to_back p = {.port = port, .token = large};
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, post_back_to_back, &p) == 0);
+        bool good = run_load(b, port, others, offered, b->seconds * 1000, &r);
+        atomic_store(&p.stop, true);
+        pthread_join(thread, NULL);
+        if (!good)
+            return false;
+        busy[i] = quantile_ms(&r, 0.99);
+        fan_outs += atomic_load(&p.posts);
+    }
+    bench_number(b, "offered_per_s", offered, "posts/s offered by others");
+    bench_number(b, "fan_outs", (double)fan_outs, "large fan-outs meanwhile, in all rounds");
+    bench_number(b, "quiet_p99_ms", bench_median(quiet, n),
+                 "ms, p99 of others' posts, nothing else going on");
+    bench_number(b, "busy_p99_ms", bench_median(busy, n),
+                 "ms, p99 of others' posts during the fan-outs");
+    return true;
+}
+
+int bench_mixed(struct bench *b)
+{
+    struct world w;
+    struct app *app;
+    struct arena arena;
+    struct server server;
+    char why[300];
+    b->settings.celebrity_threshold = 1000000000;
+    b->settings.celebrity_adaptive = false;
+    if (!world_init(&w, b))
+        return command_fail(b->in, "cannot make a temporary folder");
+    arena_init(&arena);
+    struct str *tokens = ARENA_ARRAY(&arena, struct str, OTHERS);
+    struct str large;
+    bench_say(b, "writing %lld accounts and their follows", (long long)b->accounts);
+    enum err e = app_open(&w.settings, NULL, NULL, &app, why);
+    if (!e) {
+        struct db *db = app_api(app)->db;
+        e = world_write_accounts(&w, db);
+        if (!e)
+            e = world_write_follows(&w, db, 0, w.accounts, mixed_follows, b);
+        if (!e)
+            e = world_write_sessions(&w, db, OTHERS_FIRST, OTHERS_FIRST + OTHERS, &arena, tokens);
+        if (!e)
+            e = world_write_sessions(&w, db, LARGE, LARGE + 1, &arena, &large);
+        app_close(app, 0);
+        world_forget_snapshot(&w);
+        snprintf(why, sizeof why, "%s", err_title(e));
+    }
+    if (!e)
+        e = world_fill_timelines(&w, why);
+    int code = EXIT_FAILED;
+    if (e) {
+        code = command_fail(b->in, "%s", why);
+    } else if (!server_start(&server, &w)) {
+        code = command_fail(b->in, "the server did not start");
+    } else {
+        struct requests others = post_requests(&arena, tokens, OTHERS);
+        code = mixed_rounds(b, server.port, &others, large) ? EXIT_DONE : EXIT_FAILED;
+        server_stop(&server, SIGTERM);
+    }
+    arena_done(&arena);
+    world_done(&w);
+    return code;
+}

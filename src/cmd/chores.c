@@ -1,0 +1,179 @@
+/* The audit proves what the product promises: with the pipeline drained, a feed is what the oracle
+ * says. A comparison counts only when nothing was committed and nothing was under way while it was
+ * made; a busy server gets a few tries and then the next period. Timelines that are not in memory
+ * are passed over: there is nothing derived to compare, and looking would build them.
+ *
+ * A snapshot is named after the engine's mark as it was *before* saving began: whatever the save
+ * holds beyond that is delivered again after a crash, which is harmless. */
+#include "cmd/chores.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "model/feed.h"
+
+enum {
+    SWEEP_SLICE = 1000,         /* accounts */
+    SWEEP_PAUSE_US = 50 * 1000, /* between slices */
+    AUDIT_TRIES = 3,
+    AUDIT_RETRY_US = 200 * 1000,
+};
+
+static const int64_t sweep_rest_us = INT64_C(3600) * 1000 * 1000;
+
+void chores_init(struct chores *c, struct api *api)
+{
+    *c = (struct chores){.api = api, .saved_position = api->views->loaded_position};
+    rand_seed(&c->rand, (uint64_t)clock_wall_ms(api->clock));
+    c->next_save_us = clock_mono_us(api->clock) + api->settings->snapshot_every_ms * 1000;
+}
+
+enum err chores_save(struct chores *c)
+{
+    uint64_t position = engine_done_through(c->api->engine);
+    if (position <= c->saved_position)
+        return OK;
+    enum err e = views_save(c->api->views, position);
+    if (!e)
+        c->saved_position = position;
+    return e;
+}
+
+int64_t chore_save_step(void *chores)
+{
+    struct chores *c = chores;
+    if (clock_mono_us(c->api->clock) < c->next_save_us)
+        return c->next_save_us;
+    enum err e = chores_save(c);
+    if (e)
+        log_warn("the views could not be saved; a restart will take longer",
+                 LOG_CSTR("error", err_name(e)));
+    c->next_save_us = clock_mono_us(c->api->clock) + c->api->settings->snapshot_every_ms * 1000;
+    return c->next_save_us;
+}
+
+int64_t chore_sweep_step(void *chores)
+{
+    struct chores *c = chores;
+    int64_t inactive_ms = c->api->settings->inactive_after_ms;
+    int64_t seen_before_ms = clock_wall_ms(c->api->clock) - inactive_ms;
+    size_t dropped = 0;
+    bool wrapped = false;
+    enum err e = views_sweep(c->api->views, seen_before_ms, SWEEP_SLICE, &dropped, &wrapped);
+    if (dropped > 0)
+        log_debug("dropped timelines of inactive people", LOG_INT("dropped", dropped));
+    int64_t now_us = clock_mono_us(c->api->clock);
+    if (!e && !wrapped)
+        return now_us + SWEEP_PAUSE_US;
+    /* Once an hour is plenty for thirty days; a short span, as tests set it, asks for more. */
+    int64_t rest_us = inactive_ms * 1000 / 4;
+    return now_us + (rest_us < sweep_rest_us ? rest_us : sweep_rest_us);
+}
+
+/* ---- the audit ---- */
+
+struct audit {
+    struct chores *chores;
+    uint64_t account; /* 0: there is none */
+    size_t expected;
+    struct feed_page page;
+    uint64_t oracle[FEED_LIMIT_MAX];
+};
+
+static enum err pick_account(struct tx *tx, struct rand *rand, uint64_t *account)
+{
+    int64_t newest;
+    enum err e =
+        tx_get_i64(tx, "SELECT id FROM accounts ORDER BY id DESC LIMIT 1", DB_NO_ARGS, &newest);
+    int64_t oldest = 0;
+    if (!e)
+        e = tx_get_i64(tx, "SELECT id FROM accounts ORDER BY id LIMIT 1", DB_NO_ARGS, &oldest);
+    int64_t found = 0;
+    if (!e) {
+        uint64_t span = (uint64_t)(newest - oldest) + 1;
+        int64_t from = oldest + (int64_t)rand_below(rand, span);
+        e = tx_get_i64(tx,
+                       "SELECT id FROM accounts WHERE id >= $1 AND state = 0 ORDER BY id LIMIT 1",
+                       DB_ARGS(DB_I64(from)), &found);
+    }
+    *account = (uint64_t)found;
+    return e == ERR_NOT_FOUND ? OK : e;
+}
+
+/* Chooses an account, unless one was chosen before, and asks the oracle. */
+static enum err ask_oracle(struct tx *tx, void *arg)
+{
+    struct audit *a = arg;
+    a->expected = 0;
+    enum err e = a->account ? OK : pick_account(tx, &a->chores->rand, &a->account);
+    if (e || a->account == 0)
+        return e;
+    return feed_oracle(tx, a->account, UINT64_MAX, FEED_LIMIT_MAX, a->oracle, &a->expected);
+}
+
+/* OK with *compared false: there is nothing derived to compare. */
+static enum err compare(struct audit *a, bool *compared, bool *same)
+{
+    struct api *api = a->chores->api;
+    uint64_t top, floor = UINT64_MAX;
+    size_t n;
+    *compared = false;
+    enum err e = db_read(api->db, ask_oracle, a, NULL);
+    if (!e && a->account)
+        e = views_home(api->views, a->account, UINT64_MAX, &top, 1, &n, &floor);
+    if (e || floor == UINT64_MAX)
+        return e;
+    struct arena arena;
+    arena_init(&arena);
+    e = feed_peek(api->views, api->cards, api->db, a->account, UINT64_MAX, FEED_LIMIT_MAX, &arena,
+                  &a->page);
+    arena_done(&arena);
+    *compared = !e;
+    *same = !e && a->page.count == a->expected;
+    for (size_t i = 0; i < a->expected && *same; i++)
+        *same = a->page.items[i].card.id == a->oracle[i];
+    return e;
+}
+
+static uint64_t transactions(struct api *api)
+{
+    struct db_stats stats;
+    db_stats(api->db, &stats);
+    return stats.transactions;
+}
+
+/* True when the comparison says something: equal, or different while nothing moved. */
+static bool audit_once(struct chores *c, struct audit *a)
+{
+    struct api *api = c->api;
+    uint64_t before = transactions(api);
+    bool quiet = engine_drained(api->engine);
+    bool compared, same;
+    if (compare(a, &compared, &same) != OK || !compared)
+        return true; /* nothing to say about this one */
+    if (!same && (!quiet || !engine_drained(api->engine) || transactions(api) != before))
+        return false;
+    atomic_fetch_add(&api->audited, 1);
+    if (!same) {
+        atomic_fetch_add(&api->audit_drift, 1);
+        log_error("a feed differs from truth; run 'fantail check --repair'",
+                  LOG_ID("account", a->account));
+    }
+    return true;
+}
+
+int64_t chore_audit_step(void *chores)
+{
+    struct chores *c = chores;
+    struct audit *a = calloc(1, sizeof(*a));
+    CHECK(a);
+    a->chores = c;
+    a->account = c->audit_account;
+    bool settled = audit_once(c, a) || ++c->audit_tries == AUDIT_TRIES;
+    c->audit_account = settled ? 0 : a->account;
+    c->audit_tries = settled ? 0 : c->audit_tries;
+    free(a);
+    return clock_mono_us(c->api->clock) +
+           (settled ? c->api->settings->audit_every_ms * 1000 : AUDIT_RETRY_US);
+}

@@ -1,0 +1,63 @@
+/* What a command of the program is: one table row with its words, its options and its function.
+ * Parsing, --help, "did you mean" and exit codes are the same for all of them. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "ops/settings.h"
+
+/* 0: done. 1: it could not be done, or differences were found. 2: the command line is wrong. */
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+struct invocation;
+
+struct command_option {
+    const char *name;  /* without dashes */
+    const char *value; /* what it is called in the help; NULL: a switch */
+    const char *help;
+};
+
+enum { COMMAND_OPTIONS_MAX = 10, INVOCATION_OPTIONS_MAX = 32 };
+
+struct command {
+    const char *name;
+    const char *arguments; /* for the usage line: "USER POST"; "" when none */
+    const char *summary;   /* one line */
+    const char *about;     /* paragraphs of the help */
+    const char *examples;
+    int arguments_min, arguments_max;
+    struct command_option options[COMMAND_OPTIONS_MAX + 1]; /* ends with name NULL */
+    bool raw;                                               /* parses what is no setting itself */
+    int (*run)(struct invocation *in);
+};
+
+/* One call of a command: settings, options and arguments taken apart. */
+struct invocation {
+    const struct command *command;
+    struct settings settings;
+    char **arguments; /* argument_count of them, then NULL */
+    int argument_count;
+    struct {
+        const char *name;
+        const char *value;
+    } options[INVOCATION_OPTIONS_MAX];
+    int option_count;
+};
+
+/* Runs argv[0] as a command with the rest; returns the exit code. */
+int command_run(const struct command *const *commands, size_t n, int argc, char **argv);
+
+bool invocation_has(const struct invocation *in, const char *option);
+/* The last value given; NULL: not given. */
+const char *invocation_value(const struct invocation *in, const char *option);
+/* A whole number within bounds. False: a message was printed, return EXIT_USAGE. */
+bool invocation_number(const struct invocation *in, const char *option, int64_t min, int64_t max,
+                       int64_t *out);
+
+/* "fantail status: …" on stderr; returns EXIT_FAILED. */
+int command_fail(const struct invocation *in, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The same, with a pointer to the help; returns EXIT_USAGE. */
+int command_usage(const struct invocation *in, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));

@@ -1,0 +1,161 @@
+/* The SQLite engine as a whole: opening in the right order, the vtable, statistics, the end.
+ *
+ * Threads: the writer's own (all changes), the checkpointer's own, and any number of callers who
+ * borrow reader connections. Order of the end: the writer finishes its queue, then the checkpointer
+ * stops, then connections close, the writer's last: with it SQLite moves the rest of the log into
+ * the file and removes the log, unless the store has failed, when nothing on the disk is touched
+ * any more. */
+#include "db/sqlite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/check.h"
+#include "db/sqlite_engine.h"
+
+static struct sqlite_db *engine_of(struct db *db)
+{
+    return (struct sqlite_db *)db;
+}
+
+void sqlite_config_default(struct sqlite_config *c)
+{
+    *c = (struct sqlite_config){
+        .path = "data/fantail.db",
+        .readers = 4,
+        .queue_max = 16384,
+        .group_max = 512,
+        .read_wait_ms = 1000,
+        .cache_bytes = INT64_C(64) << 20,
+        .wal_limit_bytes = INT64_C(128) << 20,
+    };
+}
+
+/* ---- the vtable ---- */
+
+static enum err engine_submit(struct db *db, struct db_job *job)
+{
+    return writer_submit(&engine_of(db)->writer, job);
+}
+
+static enum err engine_read(struct db *db, tx_fn run, void *arg, char *detail)
+{
+    return readers_run(&engine_of(db)->readers, run, arg, detail);
+}
+
+static uint64_t size_of_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+static void engine_stats(struct db *base, struct db_stats *out)
+{
+    struct sqlite_db *db = engine_of(base);
+    struct writer *w = &db->writer;
+    *out = (struct db_stats){
+        .commits = atomic_load_explicit(&w->commits, memory_order_relaxed),
+        .transactions = atomic_load_explicit(&w->transactions, memory_order_relaxed),
+        .failures = atomic_load_explicit(&w->failures, memory_order_relaxed),
+        .queue_limit = db->config.queue_max,
+        .file_bytes = size_of_file(db->config.path),
+        .full = atomic_load(&w->full),
+    };
+    pthread_mutex_lock(&w->lock);
+    out->queue_depth = w->waiting;
+    pthread_mutex_unlock(&w->lock);
+    char *log = NULL;
+    CHECK(asprintf(&log, "%s-wal", db->config.path) > 0);
+    out->wal_bytes = size_of_file(log);
+    free(log);
+}
+
+static void engine_stop(struct db *db)
+{
+    writer_stop(&engine_of(db)->writer);
+    checkpointer_stop(&engine_of(db)->checkpointer);
+}
+
+static void engine_free(struct db *base)
+{
+    struct sqlite_db *db = engine_of(base);
+    engine_stop(base);
+    readers_done(&db->readers);
+    checkpointer_done(&db->checkpointer);
+    writer_done(&db->writer);
+    pthread_mutex_destroy(&db->backup_lock);
+    free((char *)db->config.path);
+    free(db);
+}
+
+static const struct db_ops ops = {
+    .submit = engine_submit,
+    .read = engine_read,
+    .exec = statement_exec,
+    .query = statement_query,
+    .next = statement_next,
+    .column_i64 = statement_i64,
+    .column_text = statement_text,
+    .column_null = statement_null,
+    .rows_done = statement_rows_done,
+    .backup = sqlite_backup,
+    .stats = engine_stats,
+    .stop = engine_stop,
+    .free = engine_free,
+};
+
+/* ---- opening ---- */
+
+/* None yet: schema 1 is the first. */
+static const struct migration *const migrations = NULL;
+static const size_t migration_count = 0;
+
+static enum err open_all(struct sqlite_db *db, char detail[TX_DETAIL_MAX])
+{
+    enum err e = writer_open(&db->writer, detail);
+    if (e == OK)
+        e = schema_prepare(&db->writer.connection, db->config.path, migrations, migration_count,
+                           detail);
+    if (e == OK)
+        e = schema_raise_ids(&db->writer.connection, db->base.ids, detail);
+    if (e == OK)
+        e = checkpointer_open(&db->checkpointer, &db->writer.connection, detail);
+    if (e == OK)
+        e = readers_open(&db->readers, detail);
+    if (e)
+        return e;
+    if (writer_start(&db->writer) || checkpointer_start(&db->checkpointer)) {
+        snprintf(detail, TX_DETAIL_MAX, "cannot start a thread");
+        return ERR_NO_MEMORY;
+    }
+    return OK;
+}
+
+enum err db_sqlite_open(const struct sqlite_config *config, struct id_gen *ids, struct clock *clock,
+                        struct db **out, char detail[TX_DETAIL_MAX])
+{
+    (void)clock; /* waits here are of real threads, which a hand-moved clock cannot wake */
+    CHECK(config->readers > 0 && config->queue_max > 0 && config->group_max > 0);
+    detail[0] = '\0';
+    struct sqlite_db *db = calloc(1, sizeof *db);
+    CHECK(db);
+    db->base.ops = &ops;
+    db->base.ids = ids;
+    db->config = *config;
+    db->config.path = strdup(config->path);
+    CHECK(db->config.path);
+    pthread_mutex_init(&db->backup_lock, NULL);
+    writer_init(&db->writer, db);
+    checkpointer_init(&db->checkpointer, db);
+    readers_init(&db->readers, db);
+
+    enum err e = open_all(db, detail);
+    if (e) {
+        engine_free(&db->base);
+        return e;
+    }
+    *out = &db->base;
+    return OK;
+}

@@ -1,0 +1,216 @@
+/* One connection to the file: the settings each role needs, and SQLite's errors as ours.
+ *
+ * Every connection is used by one thread at a time (the writer's thread, the checkpointer's,
+ * whoever borrowed a reader), so it is opened without SQLite's own mutex. The store is durable at
+ * COMMIT because of journal_mode=WAL with synchronous=FULL: the log is synced before COMMIT
+ * returns.
+ *
+ * Which errors end the process is decided here by kind: ERR_STORAGE_FAILED means that what the disk
+ * holds is no longer known. Want of space is never that, however it shows (SQLITE_FULL, or an I/O
+ * error with ENOSPC below it), with one exception: after a failed sync the kernel has already
+ * forgotten which pages were dirty, so a later success would prove nothing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "db/sqlite_engine.h"
+
+enum { BUSY_WAIT_MS = 5000 };
+
+/* Statistics of SQLite's allocator take one lock for the whole process at each allocation; nobody
+ * reads them. Ignored when somebody has already initialized the library. */
+static void configure_library(void)
+{
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    sqlite3_initialize();
+    vfs_register();
+}
+
+static bool is_want_of_space(int system_error)
+{
+    return system_error == ENOSPC || system_error == EDQUOT;
+}
+
+enum err connection_error(const struct connection *c, int code)
+{
+    switch (code) {
+    case SQLITE_OK:
+    case SQLITE_ROW:
+    case SQLITE_DONE:
+        return OK;
+    case SQLITE_CONSTRAINT_UNIQUE:
+    case SQLITE_CONSTRAINT_PRIMARYKEY:
+    case SQLITE_CONSTRAINT_ROWID:
+        return ERR_CONFLICT;
+    case SQLITE_IOERR_FSYNC:
+    case SQLITE_IOERR_DIR_FSYNC:
+        return ERR_STORAGE_FAILED;
+    case SQLITE_IOERR_SHMSIZE: /* the log's index in shared memory could not grow; nothing of it is
+                                  data */
+        return ERR_STORAGE_FULL;
+    case SQLITE_IOERR_NOMEM:
+        return ERR_NO_MEMORY;
+    default:
+        break;
+    }
+    switch (code & 0xff) {
+    case SQLITE_FULL:
+        return ERR_STORAGE_FULL;
+    case SQLITE_IOERR:
+        return is_want_of_space(sqlite3_system_errno(c->handle)) ? ERR_STORAGE_FULL
+                                                                 : ERR_STORAGE_FAILED;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+    case SQLITE_CANTOPEN:
+        return ERR_STORAGE_FAILED;
+    case SQLITE_NOMEM:
+        return ERR_NO_MEMORY;
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return ERR_UNAVAILABLE;
+    case SQLITE_TOOBIG:
+        return ERR_TOO_LARGE;
+    default:
+        return ERR_INTERNAL;
+    }
+}
+
+enum err connection_fail(const struct connection *c, int code, const char *what,
+                         char detail[TX_DETAIL_MAX])
+{
+    int kind = code & 0xff;
+    int system_error = sqlite3_system_errno(c->handle);
+    if (kind == SQLITE_NOTADB)
+        snprintf(detail, TX_DETAIL_MAX, "%s is not a database, or is damaged", what);
+    else if ((kind == SQLITE_CANTOPEN || kind == SQLITE_IOERR) && system_error)
+        snprintf(detail, TX_DETAIL_MAX, "%s: %s (SQLite %d)", what, strerror(system_error), code);
+    else
+        snprintf(detail, TX_DETAIL_MAX, "%s: %s (SQLite %d)", what, sqlite3_errmsg(c->handle),
+                 code);
+    return connection_error(c, code);
+}
+
+int connection_run(struct connection *c, const char *sql)
+{
+    return sqlite3_exec(c->handle, sql, NULL, NULL, NULL);
+}
+
+int connection_ask(struct connection *c, const char *sql, int64_t *number, char *text,
+                   size_t text_size)
+{
+    sqlite3_stmt *s = NULL;
+    int code = sqlite3_prepare_v2(c->handle, sql, -1, &s, NULL);
+    if (code == SQLITE_OK)
+        code = sqlite3_step(s);
+    if (code == SQLITE_ROW) {
+        if (number)
+            *number = sqlite3_column_int64(s, 0);
+        const unsigned char *value = sqlite3_column_text(s, 0);
+        if (text)
+            snprintf(text, text_size, "%s", value ? (const char *)value : "");
+    }
+    sqlite3_finalize(s);
+    return code == SQLITE_ROW || code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
+static int run_format(struct connection *c, const char *format, int64_t value)
+{
+    char sql[80];
+    snprintf(sql, sizeof sql, format, (long long)value);
+    return connection_run(c, sql);
+}
+
+/* What holds for the connection only; what is written into the file (page size, WAL) is the
+ * schema's part. */
+static int apply_settings(struct connection *c, const struct sqlite_config *config,
+                          enum connection_role role)
+{
+    int code = sqlite3_busy_timeout(c->handle, BUSY_WAIT_MS);
+    sqlite3_extended_result_codes(c->handle, 1);
+    sqlite3_db_config(c->handle, SQLITE_DBCONFIG_DQS_DML, 0, NULL);
+    sqlite3_db_config(c->handle, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);
+    sqlite3_db_config(c->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(c->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    if (code == SQLITE_OK)
+        code = connection_run(c, "PRAGMA synchronous = FULL");
+    /* Savepoints copy pages aside; in memory, or each group would write a temporary file. */
+    if (code == SQLITE_OK)
+        code = connection_run(c, "PRAGMA temp_store = MEMORY");
+    if (code == SQLITE_OK && (role == CONNECTION_WRITER || role == CONNECTION_READER))
+        code = run_format(c, "PRAGMA cache_size = -%lld", config->cache_bytes / 1024);
+    if (code == SQLITE_OK && role == CONNECTION_WRITER)
+        code = connection_run(c, "PRAGMA wal_autocheckpoint = 0");
+    if (code == SQLITE_OK && (role == CONNECTION_WRITER || role == CONNECTION_CHECKPOINT))
+        code = run_format(c, "PRAGMA journal_size_limit = %lld", config->wal_limit_bytes);
+    if (code == SQLITE_OK && (role == CONNECTION_READER || role == CONNECTION_BACKUP))
+        code = connection_run(c, "PRAGMA query_only = ON");
+    return code;
+}
+
+enum err connection_refuse_unwritable(const char *path, char detail[TX_DETAIL_MAX])
+{
+    snprintf(detail, TX_DETAIL_MAX, "%s, its log (-wal) or its folder cannot be written to", path);
+    return ERR_STORAGE_FAILED;
+}
+
+enum err connection_open(struct connection *c, const struct sqlite_config *config,
+                         enum connection_role role, char detail[TX_DETAIL_MAX])
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, configure_library);
+
+    memset(c, 0, sizeof *c);
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+    if (role == CONNECTION_WRITER)
+        flags |= SQLITE_OPEN_CREATE;
+    int code = sqlite3_open_v2(config->path, &c->handle, flags, VFS_NAME);
+    if (code != SQLITE_OK) {
+        int system_error = c->handle ? sqlite3_system_errno(c->handle) : ENOMEM;
+        snprintf(detail, TX_DETAIL_MAX, "cannot open %s: %s", config->path,
+                 system_error ? strerror(system_error) : sqlite3_errstr(code));
+        sqlite3_close(c->handle);
+        c->handle = NULL;
+        return is_want_of_space(system_error) ? ERR_STORAGE_FULL : ERR_STORAGE_FAILED;
+    }
+    /* Before the first read, which would leave a log that is as unwritable as the file. */
+    if (sqlite3_db_readonly(c->handle, "main") == 1) {
+        connection_close(c, false);
+        return connection_refuse_unwritable(config->path, detail);
+    }
+    code = apply_settings(c, config, role);
+    if (code == SQLITE_OK)
+        return OK;
+    enum err e = (code & 0xff) == SQLITE_READONLY
+                     ? connection_refuse_unwritable(config->path, detail)
+                     : connection_fail(c, code, config->path, detail);
+    connection_close(c, false);
+    return e;
+}
+
+void connection_close(struct connection *c, bool checkpoint)
+{
+    if (!c->handle)
+        return;
+    statements_free(c);
+    if (!checkpoint)
+        sqlite3_db_config(c->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    CHECK(sqlite3_close(c->handle) == SQLITE_OK);
+    c->handle = NULL;
+}
+
+int connection_sync_folder(const char *path)
+{
+    char *copy = strdup(path);
+    CHECK(copy);
+    int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(copy);
+    int code = folder >= 0 && fsync(folder) == 0 ? SQLITE_OK : SQLITE_IOERR_DIR_FSYNC;
+    if (folder >= 0)
+        close(folder);
+    return code;
+}

@@ -1,0 +1,184 @@
+/* A thin layer between SQLite and the file system that gathers the writes to the write-ahead log.
+ *
+ * SQLite writes each page of a COMMIT with two small system calls, so a group of 512 posts makes
+ * thousands. They lie one behind the other, and nobody looks at them before the sync that ends the
+ * COMMIT. This layer keeps them in memory and hands them on in large pieces: when the buffer is
+ * full, when something other than the next byte is written, and always before a sync, a read of
+ * that place, a truncation or a question for the size. Files other than the log are opened by the
+ * layer below and never come here again.
+ *
+ * Why it is safe: frames become visible to other connections only when COMMIT publishes them in the
+ * shared index, and with synchronous=FULL (which connection_open sets everywhere) that comes after
+ * the sync. The writing connection's own reads of frames that it spilled early pass through the
+ * same handle. When a piece cannot be written the rest is dropped and the error goes to SQLite: the
+ * same half-written tail that a failed plain write leaves, without its commit mark.
+ *
+ * The layer below is whatever was SQLite's default when the first store was opened, so a test that
+ * wants failing disks registers its own before that. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "db/sqlite_engine.h"
+
+/* SQLite's own layer takes at most 128 KiB less one byte at a time. */
+enum { GATHER_BYTES = 124 * 1024 };
+
+static sqlite3_vfs layer;
+static sqlite3_vfs *below;
+
+/* Our part of a log's handle; the handle of the layer below follows it. */
+struct log_file {
+    sqlite3_file base;
+    sqlite3_file *below;
+    char *bytes;   /* GATHER_BYTES, from the first write on: most connections only read */
+    int64_t start; /* where in the file bytes[0] belongs */
+    int count;
+};
+
+static struct log_file *log_of(sqlite3_file *file)
+{
+    return (struct log_file *)file;
+}
+
+static int flush(struct log_file *log)
+{
+    int count = log->count;
+    log->count = 0;
+    return count ? log->below->pMethods->xWrite(log->below, log->bytes, count, log->start)
+                 : SQLITE_OK;
+}
+
+static int log_close(sqlite3_file *file)
+{
+    struct log_file *log = log_of(file);
+    int code = flush(log);
+    int closed = log->below->pMethods->xClose(log->below);
+    free(log->bytes);
+    return code ? code : closed;
+}
+
+static int log_read(sqlite3_file *file, void *out, int n, sqlite3_int64 at)
+{
+    struct log_file *log = log_of(file);
+    if (log->count && at < log->start + log->count && at + n > log->start) {
+        int code = flush(log);
+        if (code)
+            return code;
+    }
+    return log->below->pMethods->xRead(log->below, out, n, at);
+}
+
+static int log_write(sqlite3_file *file, const void *bytes, int n, sqlite3_int64 at)
+{
+    struct log_file *log = log_of(file);
+    if (log->count && (at != log->start + log->count || n > GATHER_BYTES - log->count)) {
+        int code = flush(log);
+        if (code)
+            return code;
+    }
+    if (!log->bytes)
+        log->bytes = malloc(GATHER_BYTES);
+    if (!log->bytes || n > GATHER_BYTES)
+        return log->below->pMethods->xWrite(log->below, bytes, n, at);
+    if (log->count == 0)
+        log->start = at;
+    memcpy(log->bytes + log->count, bytes, (size_t)n);
+    log->count += n;
+    return SQLITE_OK;
+}
+
+static int log_truncate(sqlite3_file *file, sqlite3_int64 size)
+{
+    struct log_file *log = log_of(file);
+    int code = flush(log);
+    return code ? code : log->below->pMethods->xTruncate(log->below, size);
+}
+
+static int log_sync(sqlite3_file *file, int flags)
+{
+    struct log_file *log = log_of(file);
+    int code = flush(log);
+    return code ? code : log->below->pMethods->xSync(log->below, flags);
+}
+
+static int log_size(sqlite3_file *file, sqlite3_int64 *size)
+{
+    struct log_file *log = log_of(file);
+    int code = flush(log);
+    return code ? code : log->below->pMethods->xFileSize(log->below, size);
+}
+
+static int log_lock(sqlite3_file *file, int level)
+{
+    return log_of(file)->below->pMethods->xLock(log_of(file)->below, level);
+}
+
+static int log_unlock(sqlite3_file *file, int level)
+{
+    return log_of(file)->below->pMethods->xUnlock(log_of(file)->below, level);
+}
+
+static int log_check_lock(sqlite3_file *file, int *out)
+{
+    return log_of(file)->below->pMethods->xCheckReservedLock(log_of(file)->below, out);
+}
+
+static int log_control(sqlite3_file *file, int op, void *arg)
+{
+    return log_of(file)->below->pMethods->xFileControl(log_of(file)->below, op, arg);
+}
+
+static int log_sector_size(sqlite3_file *file)
+{
+    return log_of(file)->below->pMethods->xSectorSize(log_of(file)->below);
+}
+
+static int log_characteristics(sqlite3_file *file)
+{
+    return log_of(file)->below->pMethods->xDeviceCharacteristics(log_of(file)->below);
+}
+
+static const sqlite3_io_methods log_methods = {
+    .iVersion = 1, /* no shared memory, no mapping: SQLite uses neither on a log */
+    .xClose = log_close,
+    .xRead = log_read,
+    .xWrite = log_write,
+    .xTruncate = log_truncate,
+    .xSync = log_sync,
+    .xFileSize = log_size,
+    .xLock = log_lock,
+    .xUnlock = log_unlock,
+    .xCheckReservedLock = log_check_lock,
+    .xFileControl = log_control,
+    .xSectorSize = log_sector_size,
+    .xDeviceCharacteristics = log_characteristics,
+};
+
+static int layer_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
+                      int *out_flags)
+{
+    (void)vfs;
+    if (!(flags & SQLITE_OPEN_WAL))
+        return below->xOpen(below, name, file, flags, out_flags);
+    struct log_file *log = log_of(file);
+    memset(log, 0, sizeof *log);
+    log->below = (sqlite3_file *)(log + 1);
+    int code = below->xOpen(below, name, log->below, flags, out_flags);
+    /* SQLite closes what has methods, also after a failed open. */
+    if (log->below->pMethods)
+        log->base.pMethods = &log_methods;
+    return code;
+}
+
+void vfs_register(void)
+{
+    below = sqlite3_vfs_find(NULL);
+    CHECK(below);
+    layer = *below; /* everything but opening is the same */
+    layer.zName = VFS_NAME;
+    layer.pNext = NULL;
+    layer.szOsFile = below->szOsFile + (int)sizeof(struct log_file);
+    layer.xOpen = layer_open;
+    CHECK(sqlite3_vfs_register(&layer, 0) == SQLITE_OK);
+}

@@ -1,0 +1,345 @@
+/* The one writer: a queue of jobs and a thread that commits them in groups.
+ *
+ * A sync costs as much as dozens of transactions, so everything that is waiting (up to group_max)
+ * is run in one BEGIN … COMMIT, each job under a savepoint of its own. While the disk works for one
+ * group, the next one gathers: groups grow by themselves with the load.
+ *
+ * A job ends in one of four ways:
+ *   committed          the hook sees its events, then done(OK), in the order of the group
+ *   failed by itself   rolled back to its savepoint, the others are untouched; done(its error)
+ *   no space           the COMMIT (or a statement) found the disk full: done(ERR_STORAGE_FULL), and
+ * the next group simply tries again the store failed   a sync or a write went wrong, so what the
+ * disk holds is unknown: `fatal` is called once, this group ends as ERR_UNKNOWN_COMMIT, all others
+ * as ERR_STORAGE_FAILED, and nothing is ever acknowledged again by this process
+ *
+ * A full disk (and a few rarer errors) makes SQLite roll back the whole transaction in the middle
+ * of a job. The jobs that ran before it are then run again without it, which their contract allows.
+ * After GROUP_TRIES such losses the rest of the group fails with the same error instead of trying
+ * on.
+ *
+ * Answers, hook included, are given between groups and outside the lock, so done() may submit. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/fault.h"
+#include "db/sqlite_engine.h"
+
+enum { GROUP_TRIES = 3, EVENTS_KEEP = 64 };
+
+/* ---- the queue ---- */
+
+enum err writer_submit(struct writer *w, struct db_job *job)
+{
+    job->next = NULL;
+    job->events = (struct event_list){0};
+    job->result = OK;
+    job->detail[0] = '\0';
+
+    enum err e = OK;
+    bool asleep = false;
+    pthread_mutex_lock(&w->lock);
+    if (w->stopping) {
+        e = ERR_STOPPING;
+    } else if (w->failed) {
+        e = ERR_STORAGE_FAILED;
+    } else if (w->waiting >= w->db->config.queue_max) {
+        e = ERR_OVERLOADED;
+    } else {
+        *w->tail = job;
+        w->tail = &job->next;
+        w->waiting++;
+        asleep = w->asleep;
+        w->asleep = false;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (asleep)
+        pthread_cond_signal(&w->wake);
+    return e;
+}
+
+/* Fills w->group; waits for the first job. False when stopping and nothing is left. */
+static bool take_group(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    while (!w->taken && !w->head && !w->stopping) {
+        w->asleep = true;
+        pthread_cond_wait(&w->wake, &w->lock);
+    }
+    w->asleep = false;
+    if (!w->taken) {
+        w->taken = w->head;
+        w->head = NULL;
+        w->tail = &w->head;
+    }
+    w->group_count = 0;
+    while (w->taken && w->group_count < w->db->config.group_max) {
+        struct group_slot *slot = &w->group[w->group_count++];
+        slot->job = w->taken;
+        w->taken = slot->job->next;
+    }
+    w->waiting -= w->group_count;
+    pthread_mutex_unlock(&w->lock);
+    return w->group_count > 0;
+}
+
+static bool has_failed(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool failed = w->failed;
+    pthread_mutex_unlock(&w->lock);
+    return failed;
+}
+
+void writer_fail(struct writer *w, const char *why)
+{
+    pthread_mutex_lock(&w->lock);
+    bool first = !w->failed;
+    w->failed = true;
+    pthread_mutex_unlock(&w->lock);
+    if (first && w->db->base.fatal)
+        w->db->base.fatal(w->db->base.fatal_ctx, why);
+}
+
+/* ---- the group ---- */
+
+static bool in_transaction(struct writer *w)
+{
+    return !sqlite3_get_autocommit(w->connection.handle);
+}
+
+/* Runs a transaction control statement through the same cache as the models' SQL. */
+static enum err control(struct writer *w, const char *sql, char detail[TX_DETAIL_MAX])
+{
+    struct sqlite_tx tx;
+    sqlite_tx_begin(&tx, w->db, &w->connection, true);
+    enum err e = statement_exec(&tx.base, sql, DB_NO_ARGS, NULL);
+    if (e)
+        memcpy(detail, tx.base.detail, TX_DETAIL_MAX);
+    return e;
+}
+
+static void roll_back(struct writer *w)
+{
+    char detail[TX_DETAIL_MAX];
+    if (in_transaction(w) && control(w, "ROLLBACK", detail) && in_transaction(w))
+        writer_fail(w, detail);
+}
+
+/* One job under its savepoint. False: the whole transaction is gone, or must go. */
+static bool run_slot(struct writer *w, struct group_slot *slot)
+{
+    struct db_job *job = slot->job;
+    slot->result = control(w, "SAVEPOINT job", job->detail);
+    if (slot->result)
+        return false;
+
+    struct sqlite_tx tx;
+    sqlite_tx_begin(&tx, w->db, &w->connection, true);
+    event_list_clear(&slot->events);
+    tx.base.events = slot->events;
+    slot->result = sqlite_tx_end(&tx, job->run(&tx.base, job));
+    slot->events = tx.base.events;
+
+    char detail[TX_DETAIL_MAX];
+    if (slot->result) {
+        memcpy(job->detail, tx.base.detail, TX_DETAIL_MAX);
+        if (!in_transaction(w) || tx.poison == ERR_STORAGE_FAILED ||
+            control(w, "ROLLBACK TO job", detail))
+            return false;
+    }
+    enum err e = control(w, "RELEASE job", detail);
+    if (e && !slot->result) {
+        slot->result = e;
+        memcpy(job->detail, detail, TX_DETAIL_MAX);
+    }
+    return e == OK;
+}
+
+/* Runs every job that is not out; returns the one at which the transaction was lost, or NULL. */
+static struct group_slot *run_all(struct writer *w, size_t *succeeded)
+{
+    *succeeded = 0;
+    for (size_t i = 0; i < w->group_count; i++) {
+        struct group_slot *slot = &w->group[i];
+        if (slot->out)
+            continue;
+        if (!run_slot(w, slot))
+            return slot;
+        *succeeded += slot->result == OK;
+    }
+    return NULL;
+}
+
+/* Ends every job that is not out. Those that failed by themselves too: what they objected to may
+ * have been written by a job that is undone now. */
+static void end_all(struct writer *w, enum err result, const char *detail)
+{
+    for (size_t i = 0; i < w->group_count; i++) {
+        struct group_slot *slot = &w->group[i];
+        if (slot->out)
+            continue;
+        slot->result = result;
+        snprintf(slot->job->detail, TX_DETAIL_MAX, "%s", detail);
+    }
+}
+
+static void commit(struct writer *w)
+{
+    char detail[TX_DETAIL_MAX];
+    FAULT(db_before_commit);
+    enum err e = control(w, "COMMIT", detail);
+    if (e == OK) {
+        FAULT(db_after_commit);
+        atomic_fetch_add_explicit(&w->commits, 1, memory_order_relaxed);
+        return;
+    }
+    roll_back(w);
+    if (e == ERR_STORAGE_FAILED) {
+        writer_fail(w, detail);
+        end_all(w, ERR_UNKNOWN_COMMIT, "");
+    } else {
+        end_all(w, e, detail);
+    }
+}
+
+static void write_group(struct writer *w)
+{
+    char detail[TX_DETAIL_MAX];
+    for (int tries = 1;; tries++) {
+        enum err e = control(w, "BEGIN IMMEDIATE", detail);
+        if (e) {
+            if (e == ERR_STORAGE_FAILED)
+                writer_fail(w, detail);
+            end_all(w, e, detail);
+            return;
+        }
+        size_t succeeded;
+        struct group_slot *lost = run_all(w, &succeeded);
+        if (!lost) {
+            if (succeeded)
+                commit(w);
+            else
+                roll_back(w);
+            return;
+        }
+        roll_back(w);
+        if (lost->result == ERR_STORAGE_FAILED)
+            writer_fail(w, lost->job->detail);
+        lost->out = true;
+        if (lost->result == ERR_STORAGE_FAILED || tries == GROUP_TRIES) {
+            end_all(w, lost->result, lost->job->detail);
+            return;
+        }
+    }
+}
+
+/* ---- answers ---- */
+
+static void answer(struct writer *w, struct group_slot *slot)
+{
+    struct db *db = &w->db->base;
+    struct db_job *job = slot->job;
+    if (slot->result == OK) {
+        if (slot->events.count && db->on_commit)
+            db->on_commit(db->on_commit_ctx, slot->events.items, slot->events.count);
+        FAULT(outbox_after_commit);
+    }
+    if (slot->events.capacity > EVENTS_KEEP)
+        event_list_done(&slot->events);
+    job->result = slot->result;
+    job->done(job, slot->result, job->detail);
+}
+
+static void answer_group(struct writer *w)
+{
+    size_t committed = 0, full = 0;
+    for (size_t i = 0; i < w->group_count; i++) {
+        committed += w->group[i].result == OK;
+        full += w->group[i].result == ERR_STORAGE_FULL;
+    }
+    if (full || committed)
+        atomic_store(&w->full, full > 0);
+    /* A log that is copied can be written over again without any new space. */
+    if (full)
+        checkpointer_want(&w->db->checkpointer);
+    atomic_fetch_add_explicit(&w->transactions, committed, memory_order_relaxed);
+    atomic_fetch_add_explicit(&w->failures, w->group_count - committed, memory_order_relaxed);
+    for (size_t i = 0; i < w->group_count; i++)
+        answer(w, &w->group[i]);
+}
+
+/* One group; false when stopping and everything is answered. */
+static bool writer_step(struct writer *w)
+{
+    if (!take_group(w))
+        return false;
+    for (size_t i = 0; i < w->group_count; i++)
+        w->group[i].out = false;
+    if (has_failed(w)) {
+        end_all(w, ERR_STORAGE_FAILED, "");
+    } else {
+        checkpointer_enter(&w->db->checkpointer);
+        write_group(w);
+        checkpointer_leave(&w->db->checkpointer);
+    }
+    answer_group(w);
+    return true;
+}
+
+static void *writer_main(void *arg)
+{
+    struct writer *w = arg;
+    while (writer_step(w))
+        ;
+    return NULL;
+}
+
+/* ---- life cycle ---- */
+
+void writer_init(struct writer *w, struct sqlite_db *db)
+{
+    *w = (struct writer){.db = db};
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    w->tail = &w->head;
+    w->group = calloc(db->config.group_max, sizeof *w->group);
+    CHECK(w->group);
+}
+
+enum err writer_open(struct writer *w, char detail[TX_DETAIL_MAX])
+{
+    return connection_open(&w->connection, &w->db->config, CONNECTION_WRITER, detail);
+}
+
+enum err writer_start(struct writer *w)
+{
+    if (pthread_create(&w->thread, NULL, writer_main, w) != 0)
+        return ERR_NO_MEMORY;
+    pthread_setname_np(w->thread, "db-writer");
+    w->started = true;
+    return OK;
+}
+
+void writer_stop(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->stopping = true;
+    w->asleep = false;
+    pthread_mutex_unlock(&w->lock);
+    pthread_cond_signal(&w->wake);
+    if (w->started)
+        pthread_join(w->thread, NULL);
+    w->started = false;
+}
+
+void writer_done(struct writer *w)
+{
+    connection_close(&w->connection, !w->failed);
+    for (size_t i = 0; i < w->db->config.group_max; i++)
+        event_list_done(&w->group[i].events);
+    free(w->group);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+}

@@ -1,0 +1,133 @@
+/* API keys: how servers call. A key has scopes, is shown once when it is made, and is stored as its
+ * hash. */
+#include "base/id.h"
+#include "model/account.h"
+
+static const struct {
+    enum scope scope;
+    struct str name;
+} scope_names[] = {
+    {SCOPE_ACT, {"act", 3}},
+    {SCOPE_ADMIN, {"admin", 5}},
+    {SCOPE_ADMIN_READ, {"admin:read", 10}},
+};
+
+enum { SCOPE_COUNT = sizeof scope_names / sizeof scope_names[0] };
+
+static bool scope_parse(struct str word, unsigned *scopes)
+{
+    for (size_t i = 0; i < SCOPE_COUNT; i++) {
+        if (str_eq(word, scope_names[i].name)) {
+            *scopes |= (unsigned)scope_names[i].scope;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool scopes_parse(struct str text, unsigned *scopes)
+{
+    *scopes = 0;
+    size_t begin = 0;
+    for (size_t i = 0; i <= text.len; i++) {
+        bool end = i == text.len || text.ptr[i] == ' ' || text.ptr[i] == ',';
+        if (!end)
+            continue;
+        struct str word = {text.ptr + begin, i - begin};
+        begin = i + 1;
+        if (word.len > 0 && !scope_parse(word, scopes))
+            return false;
+    }
+    return *scopes != 0;
+}
+
+void scopes_write(unsigned scopes, struct buf *out)
+{
+    bool first = true;
+    for (size_t i = 0; i < SCOPE_COUNT; i++) {
+        if (!(scopes & (unsigned)scope_names[i].scope))
+            continue;
+        if (!first)
+            buf_str(out, STR(" "));
+        buf_str(out, scope_names[i].name);
+        first = false;
+    }
+}
+
+enum err api_key_create(struct tx *tx, struct str name, unsigned scopes,
+                        const uint8_t hash[TOKEN_HASH_BYTES], uint64_t *id)
+{
+    if (!str_is_utf8(name) || str_count_chars(name) > 80)
+        return tx_fail(tx, ERR_INVALID, "name must be at most 80 characters");
+    struct buf text;
+    buf_init(&text, 0);
+    scopes_write(scopes, &text);
+    *id = id_next(tx->ids);
+    enum err e =
+        tx_exec(tx, "INSERT INTO api_keys (id, name, key_hash, scopes) VALUES ($1, $2, $3, $4)",
+                DB_ARGS(DB_I64(*id), DB_TEXT(name),
+                        DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES})),
+                        DB_TEXT(buf_view(&text))),
+                NULL);
+    buf_done(&text);
+    return e;
+}
+
+enum err api_key_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], uint64_t *id,
+                      unsigned *scopes)
+{
+    struct db_rows rows;
+    enum err e =
+        tx_query(tx, "SELECT id, scopes FROM api_keys WHERE key_hash = $1 AND revoked_at IS NULL",
+                 DB_ARGS(DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES}))), &rows);
+    if (e)
+        return e;
+    bool good = db_next(&rows);
+    if (good) {
+        *id = db_id(&rows, 0);
+        good = scopes_parse(db_text(&rows, 1), scopes);
+    }
+    e = db_rows_done(&rows);
+    if (!e && !good)
+        e = tx_fail(tx, ERR_UNAUTHENTICATED, "the API key is unknown or was revoked");
+    return e;
+}
+
+enum err api_key_revoke(struct tx *tx, uint64_t id)
+{
+    int64_t changed = 0;
+    int64_t now_ms = clock_wall_ms(tx->ids->clock);
+    enum err e =
+        tx_exec(tx, "UPDATE api_keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL",
+                DB_ARGS(DB_I64(id), DB_I64(now_ms)), &changed);
+    if (!e && changed == 0)
+        e = tx_fail(tx, ERR_NOT_FOUND, "no such API key");
+    if (!e) /* the cached callers of this key end like those of a session */
+        e = outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = id});
+    return e;
+}
+
+enum err api_key_list(struct tx *tx, struct json_out *j)
+{
+    struct db_rows rows;
+    enum err e = tx_query(
+        tx, "SELECT id, name, scopes, revoked_at FROM api_keys ORDER BY id DESC LIMIT 1000",
+        DB_NO_ARGS, &rows);
+    if (e)
+        return e;
+    while (db_next(&rows)) {
+        uint64_t id = db_id(&rows, 0);
+        json_object_begin(j);
+        json_put(j, "id", id, id);
+        json_put(j, "name", str, db_text(&rows, 1));
+        json_put(j, "scopes", str, db_text(&rows, 2));
+        json_put(j, "created_at", time, id_time_ms(id));
+        json_key(j, STR("revoked_at"));
+        if (db_is_null(&rows, 3))
+            json_nil(j);
+        else
+            json_time(j, db_i64(&rows, 3));
+        json_object_end(j);
+    }
+    return db_rows_done(&rows);
+}

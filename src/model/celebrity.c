@@ -1,0 +1,304 @@
+/* Who is pulled instead of pushed, and the keeper of the threshold that decides it.
+ *
+ * The class is a column of the account. It changes only in celebrity_cross, by an UPDATE that names
+ * the class it leaves: whoever changes the row emits the event, everybody else finds nothing to
+ * change, so that each crossing is one event however many transactions see it coming. Between
+ * CEASE_PERCENT of the threshold and the threshold itself an account keeps the class it has.
+ *
+ * The threshold answers one question: up to which size is a fan-out fast enough? So the keeper looks
+ * at the fan-outs near the threshold (from a quarter of it upwards: the largest that are still
+ * pushed), bucket by bucket, because the many small ones would hide the few large ones in a common
+ * p95. Their time counts from the commit, waiting included: a busy hour lowers the threshold as
+ * much as a slow machine does. One window moves it by at most a fifth, and the dead zone between
+ * half the target and the target keeps it still when all is well. A move of a fifth never carries an
+ * account through the hysteresis and back.
+ *
+ * After a move, and once after the start, the keeper sweeps all accounts in slices: it reads in
+ * snapshots and writes only for those that are on the wrong side, at most SWEEP_WRITES in one
+ * transaction, each looked at again there. An account that crosses behind the sweep's back was
+ * changed by a follow or an unfollow, and that transaction fired its crossing itself; should it
+ * have used the threshold of a moment ago, the account's next follow or the next sweep does. */
+#include "model/celebrity.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/fault.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "port/event.h"
+
+enum {
+    WINDOW_MIN_MS = 10 * 1000,
+    WINDOW_MAX_MS = 10 * 60 * 1000, /* older evidence says little about the load of now */
+    FAN_OUTS_MIN = 20,
+    STEP_IDLE_US = 1000 * 1000,
+    SWEEP_READS = 2000,
+    SWEEP_WRITES = 200,
+};
+
+/* ---- crossings ---- */
+
+static bool is_too_small(int64_t followers, int64_t threshold)
+{
+    return followers * 100 < threshold * CELEBRITY_CEASE_PERCENT;
+}
+
+static bool must_cross(bool is_celebrity, int64_t followers, int64_t threshold)
+{
+    return is_celebrity ? is_too_small(followers, threshold) : followers >= threshold;
+}
+
+enum err celebrity_cross(struct tx *tx, uint64_t account, bool is_celebrity, int64_t followers,
+                         int64_t threshold)
+{
+    if (!must_cross(is_celebrity, followers, threshold))
+        return OK;
+    int64_t changed = 0;
+    enum err e = is_celebrity
+                     ? tx_exec(tx, "UPDATE accounts SET celebrity = 0 WHERE id = $1 AND celebrity = 1",
+                               DB_ARGS(DB_I64(account)), &changed)
+                     : tx_exec(tx, "UPDATE accounts SET celebrity = 1 WHERE id = $1 AND celebrity = 0",
+                               DB_ARGS(DB_I64(account)), &changed);
+    if (e || changed == 0)
+        return e;
+    return outbox_emit(tx, (struct event){.type = is_celebrity ? EVENT_AUTHOR_CEASED_CELEBRITY
+                                                               : EVENT_AUTHOR_BECAME_CELEBRITY,
+                                          .actor = account,
+                                          .value = followers});
+}
+
+/* ---- the threshold ---- */
+
+static int64_t bounded(int64_t value, int64_t min, int64_t max)
+{
+    return value < min ? min : value > max ? max : value;
+}
+
+static size_t bucket_of(uint64_t followers)
+{
+    if (followers < 2)
+        return 0;
+    size_t log2 = (size_t)(63 - __builtin_clzll(followers));
+    return log2 < CELEBRITY_BUCKETS ? log2 : CELEBRITY_BUCKETS - 1;
+}
+
+/* The worst p95 among the buckets near the threshold that saw enough fan-outs to have one; of all of
+ * them together when no single one did. False: too few to say anything. */
+static bool worst_p95_us(int64_t threshold, const struct hist *buckets, uint64_t *p95_us)
+{
+    struct hist *together = calloc(1, sizeof *together);
+    if (!together)
+        return false;
+    uint64_t worst = 0;
+    bool single = false;
+    for (size_t b = bucket_of((uint64_t)(threshold / 4)); b < CELEBRITY_BUCKETS; b++) {
+        uint64_t count = hist_count(&buckets[b]);
+        if (count == 0)
+            continue;
+        hist_merge(together, &buckets[b]);
+        if (count < FAN_OUTS_MIN)
+            continue;
+        uint64_t p95 = hist_quantile(&buckets[b], 0.95);
+        worst = p95 > worst ? p95 : worst;
+        single = true;
+    }
+    bool enough = hist_count(together) >= FAN_OUTS_MIN;
+    *p95_us = single ? worst : hist_quantile(together, 0.95);
+    free(together);
+    return enough;
+}
+
+int64_t celebrity_decide(int64_t threshold, int64_t min, int64_t max, int64_t target_ms,
+                         const struct hist *buckets)
+{
+    uint64_t p95_us;
+    if (!worst_p95_us(threshold, buckets, &p95_us))
+        return threshold;
+    uint64_t target_us = (uint64_t)target_ms * 1000;
+    if (p95_us > target_us)
+        return bounded(threshold * 4 / 5, min, max);
+    if (p95_us < target_us / 2) /* rounded up, or a very small threshold would never rise */
+        return bounded((threshold * 5 + 3) / 4, min, max);
+    return threshold;
+}
+
+/* ---- the keeper ---- */
+
+static enum err read_saved(struct tx *tx, void *arg)
+{
+    int64_t *saved = arg; /* [0] the threshold, [1] the start that it grew from */
+    saved[0] = saved[1] = 0;
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "SELECT name, value FROM meta WHERE name IN "
+                          "('celebrity_threshold', 'celebrity_start')",
+                          DB_NO_ARGS, &rows);
+    while (!e && db_next(&rows)) {
+        int64_t value = 0;
+        if (!str_parse_i64(db_text(&rows, 1), &value))
+            value = 0;
+        saved[str_eq(db_text(&rows, 0), STR("celebrity_start")) ? 1 : 0] = value;
+    }
+    return e ? e : db_rows_done(&rows);
+}
+
+static enum err save_number(struct tx *tx, struct str name, int64_t value)
+{
+    char text[ID_TEXT_MAX];
+    struct str digits = {text, id_format((uint64_t)value, text)};
+    return tx_exec(tx,
+                   "INSERT INTO meta (name, value) VALUES ($1, $2) "
+                   "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                   DB_ARGS(DB_TEXT(name), DB_TEXT(digits)), NULL);
+}
+
+static enum err save_threshold(struct tx *tx, void *arg)
+{
+    const struct celebrity_keeper *k = arg;
+    enum err e = save_number(tx, STR("celebrity_threshold"), atomic_load(&k->threshold));
+    return e ? e : save_number(tx, STR("celebrity_start"), k->start);
+}
+
+enum err celebrity_keeper_init(struct celebrity_keeper *k, struct db *db, struct clock *clock,
+                               bool adaptive, int64_t start, int64_t min, int64_t max,
+                               int64_t target_ms)
+{
+    CHECK(start > 0 && min > 0 && target_ms > 0);
+    *k = (struct celebrity_keeper){
+        .db = db,
+        .clock = clock,
+        /* An operator who starts outside the bounds wants exactly that number. */
+        .adaptive = adaptive && start >= min && start <= max,
+        .start = start,
+        .min = min,
+        .max = max,
+        .target_ms = target_ms,
+        .window_began_ms = clock_mono_ms(clock),
+        .crossing = true,
+    };
+    atomic_store(&k->threshold, start);
+    int64_t saved[2];
+    enum err e = k->adaptive ? db_read(db, read_saved, saved, NULL) : OK;
+    if (e)
+        return e;
+    if (k->adaptive && saved[0] > 0 && saved[1] == start)
+        atomic_store(&k->threshold, bounded(saved[0], min, max));
+    k->buckets = calloc(CELEBRITY_BUCKETS, sizeof *k->buckets);
+    return k->buckets ? OK : ERR_NO_MEMORY;
+}
+
+void celebrity_keeper_done(struct celebrity_keeper *k)
+{
+    free(k->buckets);
+    k->buckets = NULL;
+}
+
+void celebrity_observe(struct celebrity_keeper *k, size_t followers, int64_t took_us)
+{
+    hist_record(&k->buckets[bucket_of(followers)], took_us > 0 ? (uint64_t)took_us : 1);
+}
+
+static void begin_window(struct celebrity_keeper *k, int64_t now_ms)
+{
+    for (size_t b = 0; b < CELEBRITY_BUCKETS; b++)
+        hist_clear(&k->buckets[b]);
+    k->window_began_ms = now_ms;
+}
+
+static enum err move_threshold(struct celebrity_keeper *k, int64_t now_ms)
+{
+    int64_t before = atomic_load(&k->threshold);
+    int64_t after = celebrity_decide(before, k->min, k->max, k->target_ms, k->buckets);
+    uint64_t p95_us;
+    bool decided = worst_p95_us(before, k->buckets, &p95_us);
+    if (decided || now_ms - k->window_began_ms >= WINDOW_MAX_MS)
+        begin_window(k, now_ms);
+    if (after == before)
+        return OK;
+    log_info("celebrity threshold moved", LOG_INT("from", before), LOG_INT("to", after),
+             LOG_INT("p95_us", p95_us));
+    atomic_store(&k->threshold, after);
+    k->cross_after = 0;
+    k->crossing = true;
+    return db_write(k->db, save_threshold, k, NULL);
+}
+
+/* One slice of the sweep: what a snapshot shows, and then what the writer makes of it. */
+struct slice {
+    int64_t threshold;
+    uint64_t after; /* the last account looked at */
+    bool end;
+    uint64_t ids[SWEEP_WRITES];
+    size_t count;
+};
+
+static enum err read_slice(struct tx *tx, void *arg)
+{
+    struct slice *s = arg;
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "SELECT id, celebrity, follower_count FROM accounts WHERE id > $1 "
+                          "ORDER BY id LIMIT $2",
+                          DB_ARGS(DB_I64(s->after), DB_I64(SWEEP_READS)), &rows);
+    if (e)
+        return e;
+    size_t seen = 0;
+    while (s->count < SWEEP_WRITES && db_next(&rows)) {
+        s->after = db_id(&rows, 0);
+        seen++;
+        if (must_cross(db_i64(&rows, 1) != 0, db_i64(&rows, 2), s->threshold))
+            s->ids[s->count++] = s->after;
+    }
+    s->end = s->count < SWEEP_WRITES && seen < SWEEP_READS;
+    return db_rows_done(&rows);
+}
+
+static enum err write_slice(struct tx *tx, void *arg)
+{
+    const struct slice *s = arg;
+    enum err e = OK;
+    for (size_t i = 0; !e && i < s->count; i++) {
+        struct db_rows rows;
+        e = tx_query(tx, "SELECT celebrity, follower_count FROM accounts WHERE id = $1",
+                     DB_ARGS(DB_I64(s->ids[i])), &rows);
+        if (e)
+            return e;
+        bool found = db_next(&rows);
+        bool celebrity = found && db_i64(&rows, 0) != 0;
+        int64_t followers = found ? db_i64(&rows, 1) : 0;
+        e = db_rows_done(&rows);
+        if (!e && found)
+            e = celebrity_cross(tx, s->ids[i], celebrity, followers, s->threshold);
+    }
+    return e;
+}
+
+static enum err sweep(struct celebrity_keeper *k)
+{
+    struct slice s = {.threshold = atomic_load(&k->threshold), .after = k->cross_after};
+    enum err e = db_read(k->db, read_slice, &s, NULL);
+    if (!e && s.count > 0) {
+        FAULT(keeper_before_crossing);
+        e = db_write(k->db, write_slice, &s, NULL);
+    }
+    if (e)
+        return e;
+    k->cross_after = s.after;
+    k->crossing = !s.end;
+    return OK;
+}
+
+int64_t celebrity_keeper_step(struct celebrity_keeper *k)
+{
+    int64_t now_ms = clock_mono_ms(k->clock);
+    enum err e = OK;
+    if (k->adaptive && now_ms - k->window_began_ms >= WINDOW_MIN_MS)
+        e = move_threshold(k, now_ms);
+    if (!e && k->crossing)
+        e = sweep(k);
+    if (e && e != ERR_STOPPING)
+        log_warn("celebrity keeper: will try again", LOG_CSTR("error", err_name(e)));
+    bool busy = !e && k->crossing;
+    return clock_mono_us(k->clock) + (busy ? 0 : STEP_IDLE_US);
+}

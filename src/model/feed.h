@@ -1,0 +1,60 @@
+/* The home feed: the newest posts by the people you follow now and by yourself, minus deleted,
+ * blocked and muted, newest first, to any depth. Views and cards only make the answer faster. */
+#pragma once
+
+#include "base/arena.h"
+#include "base/json_out.h"
+#include "port/cards.h"
+#include "port/db.h"
+#include "port/rule.h"
+#include "port/views.h"
+
+enum { FEED_LIMIT_MAX = 100, FEED_LIMIT_DEFAULT = 20 };
+
+struct feed_item {
+    struct post_card card;
+    struct str author_json;
+    bool liked;
+};
+
+struct feed_page {
+    struct feed_item items[FEED_LIMIT_MAX];
+    size_t count;
+    uint64_t next_below; /* where the next page begins; 0: this was the last */
+};
+
+/* One page. With db NULL it works from memory alone and returns ERR_NEEDS_TRUTH when that is not
+ * enough: then call it again with a db on a thread that may block (never inside a transaction:
+ * it begins its own reads, each after the tickets for what it will fill were taken). That call
+ * also fills the caches and rebuilds a dropped timeline. */
+enum err feed_read(struct views *views, struct cards *cards, struct db *db, uint64_t viewer,
+                   uint64_t below, size_t limit, struct arena *arena, struct feed_page *page);
+
+/* The same, without rebuilding a dropped timeline: for checks, which must not change what they
+ * look at. */
+enum err feed_peek(struct views *views, struct cards *cards, struct db *db, uint64_t viewer,
+                   uint64_t below, size_t limit, struct arena *arena, struct feed_page *page);
+
+/* Draws posts for ids that are known to be visible (profiles, single posts): fills author and
+ * liked, leaves out what is gone. In a read it looks into the caches first; it never fills them,
+ * because the snapshot may be older than they. */
+enum err feed_hydrate(struct cards *cards, struct tx *tx, uint64_t viewer, const uint64_t *ids,
+                      size_t n, struct arena *arena, struct feed_item *items, size_t *count);
+
+/* The author's fragment inside a post, from the cache or else from truth. ERR_NOT_FOUND:
+ * deleted. */
+enum err feed_author(struct cards *cards, struct tx *tx, uint64_t author, struct arena *arena,
+                     struct str *json);
+
+/* The feed's ids straight from truth, by merging the followees' own newest posts: cost grows
+ * with the number of people followed, not with the number of posts stored. `for_timeline`: what
+ * belongs into a timeline instead of what is seen: other people's pulled posts are left out, and
+ * muted and suspended authors stay in, so that unmuting and restoring bring their posts back
+ * without a rebuild. */
+enum err feed_from_truth(struct tx *tx, uint64_t viewer, uint64_t below, size_t limit,
+                         bool for_timeline, struct arena *arena, uint64_t *ids, size_t *n);
+
+/* The oracle: one plain SQL query over truth that says what the feed is. Slow and obviously
+ * right. */
+enum err feed_oracle(struct tx *tx, uint64_t viewer, uint64_t below, size_t limit, uint64_t *ids,
+                     size_t *n);

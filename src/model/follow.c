@@ -1,0 +1,268 @@
+/* The graph: follows, blocks, mutes.
+ *
+ * The edge table is the truth and the counters follow it: a counter moves in the same transaction and
+ * only when INSERT or DELETE says that a row really changed, so that repeating a request, or running
+ * a transaction again, never counts twice. Everything that can refuse is checked before the first
+ * write: a caller that goes on after a refusal (an import) keeps no half of it.
+ *
+ * A block and a follow between the same two people never exist together: blocking removes the
+ * follows, following looks for a block first. The feed relies on it: whoever is followed is not
+ * blocked. */
+#include "model/follow.h"
+
+#include "base/arena.h"
+#include "base/id.h"
+#include "model/account.h"
+#include "model/celebrity.h"
+#include "port/event.h"
+
+struct standing {
+    bool found;
+    enum account_state state;
+    int64_t following_count;
+};
+
+static enum err read_standing(struct tx *tx, uint64_t account, struct standing *out)
+{
+    struct db_rows rows;
+    *out = (struct standing){0};
+    enum err e = tx_query(tx, "SELECT state, following_count FROM accounts WHERE id = $1",
+                          DB_ARGS(DB_I64(account)), &rows);
+    if (e)
+        return e;
+    if (db_next(&rows)) {
+        out->found = true;
+        out->state = (enum account_state)db_i64(&rows, 0);
+        out->following_count = db_i64(&rows, 1);
+    }
+    return db_rows_done(&rows);
+}
+
+/* The time of an edge: now, by the clock that the ids come from. */
+static int64_t now_ms(struct tx *tx)
+{
+    return clock_wall_ms(tx->ids->clock);
+}
+
+/* The account must be there and not deleted. */
+static enum err check_exists(struct tx *tx, uint64_t account)
+{
+    struct standing standing;
+    enum err e = read_standing(tx, account, &standing);
+    if (!e && (!standing.found || standing.state == ACCOUNT_DELETED))
+        e = tx_fail(tx, ERR_NOT_FOUND, "no such account");
+    return e;
+}
+
+enum err block_between(struct tx *tx, uint64_t a, uint64_t b, bool *blocked)
+{
+    int64_t count = 0;
+    enum err e = tx_get_i64(tx,
+                            "SELECT (SELECT COUNT(*) FROM blocks WHERE blocker_id = $1 "
+                            "AND blocked_id = $2) + (SELECT COUNT(*) FROM blocks "
+                            "WHERE blocker_id = $2 AND blocked_id = $1)",
+                            DB_ARGS(DB_I64(a), DB_I64(b)), &count);
+    *blocked = count > 0;
+    return e;
+}
+
+/* The follower side and the followee side of an edge that came (+1) or went (-1), and the crossing. */
+static enum err count_edge(struct tx *tx, uint64_t follower, uint64_t followee, int64_t delta,
+                           const struct follow_policy *p)
+{
+    enum err e =
+        tx_exec(tx, "UPDATE accounts SET following_count = following_count + $2 WHERE id = $1",
+                DB_ARGS(DB_I64(follower), DB_I64(delta)), NULL);
+    if (e)
+        return e;
+    struct db_rows rows;
+    e = tx_query(tx,
+                 "UPDATE accounts SET follower_count = follower_count + $2 WHERE id = $1 "
+                 "RETURNING follower_count, celebrity",
+                 DB_ARGS(DB_I64(followee), DB_I64(delta)), &rows);
+    if (e)
+        return e;
+    bool found = db_next(&rows);
+    int64_t followers = found ? db_i64(&rows, 0) : 0;
+    bool celebrity = found && db_i64(&rows, 1) != 0;
+    e = db_rows_done(&rows);
+    if (!e && found)
+        e = celebrity_cross(tx, followee, celebrity, followers, p->celebrity_threshold);
+    return e;
+}
+
+enum err follow_create(struct tx *tx, uint64_t follower, uint64_t followee,
+                       const struct follow_policy *p, bool *changed)
+{
+    *changed = false;
+    if (follower == followee)
+        return tx_fail(tx, ERR_INVALID, "one cannot follow oneself");
+    struct standing from, to;
+    enum err e = read_standing(tx, followee, &to);
+    if (!e && (!to.found || to.state != ACCOUNT_ACTIVE))
+        e = tx_fail(tx, ERR_NOT_FOUND, "no such account");
+    if (!e)
+        e = read_standing(tx, follower, &from);
+    if (!e && (!from.found || from.state != ACCOUNT_ACTIVE))
+        e = tx_fail(tx, ERR_NOT_FOUND, "no such account");
+    bool blocked = false;
+    if (!e)
+        e = block_between(tx, follower, followee, &blocked);
+    if (!e && blocked)
+        e = tx_fail(tx, ERR_FORBIDDEN, "a block lies between the two accounts");
+    int64_t present = 0;
+    if (!e)
+        e = tx_get_i64(
+            tx, "SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2",
+            DB_ARGS(DB_I64(follower), DB_I64(followee)), &present);
+    if (e || present)
+        return e;
+    if (from.following_count >= p->max_following)
+        return tx_fail(tx, ERR_INVALID, "one can follow at most %lld accounts",
+                       (long long)p->max_following);
+    int64_t inserted = 0;
+    e = tx_exec(tx,
+                "INSERT INTO follows (follower_id, followee_id, created_at) VALUES ($1, $2, $3) "
+                "ON CONFLICT DO NOTHING",
+                DB_ARGS(DB_I64(follower), DB_I64(followee), DB_I64(now_ms(tx))), &inserted);
+    if (e || inserted == 0)
+        return e;
+    *changed = true;
+    e = count_edge(tx, follower, followee, 1, p);
+    if (!e)
+        e = outbox_emit(tx, (struct event){.type = EVENT_FOLLOW_CREATED,
+                                           .actor = follower,
+                                           .object = followee});
+    return e;
+}
+
+enum err follow_remove(struct tx *tx, uint64_t follower, uint64_t followee,
+                       const struct follow_policy *p, bool *changed)
+{
+    int64_t removed = 0;
+    *changed = false;
+    enum err e = tx_exec(tx, "DELETE FROM follows WHERE follower_id = $1 AND followee_id = $2",
+                         DB_ARGS(DB_I64(follower), DB_I64(followee)), &removed);
+    if (e || removed == 0)
+        return e;
+    *changed = true;
+    e = count_edge(tx, follower, followee, -1, p);
+    if (!e)
+        e = outbox_emit(tx, (struct event){.type = EVENT_FOLLOW_REMOVED,
+                                           .actor = follower,
+                                           .object = followee});
+    return e;
+}
+
+enum err block_create(struct tx *tx, uint64_t blocker, uint64_t blocked,
+                      const struct follow_policy *p, bool *changed)
+{
+    *changed = false;
+    if (blocker == blocked)
+        return tx_fail(tx, ERR_INVALID, "one cannot block oneself");
+    enum err e = check_exists(tx, blocked);
+    if (e)
+        return e;
+    int64_t inserted = 0;
+    e = tx_exec(tx,
+                "INSERT INTO blocks (blocker_id, blocked_id, created_at) VALUES ($1, $2, $3) "
+                "ON CONFLICT DO NOTHING",
+                DB_ARGS(DB_I64(blocker), DB_I64(blocked), DB_I64(now_ms(tx))), &inserted);
+    if (e || inserted == 0)
+        return e;
+    *changed = true;
+    bool ended;
+    e = follow_remove(tx, blocker, blocked, p, &ended);
+    if (!e)
+        e = follow_remove(tx, blocked, blocker, p, &ended);
+    if (!e)
+        e = outbox_emit(tx, (struct event){.type = EVENT_BLOCK_CREATED,
+                                           .actor = blocker,
+                                           .object = blocked});
+    return e;
+}
+
+/* Takes the edge out and says so when it was there. */
+static enum err remove_edge(struct tx *tx, const char *sql, enum event_type type, uint64_t from,
+                            uint64_t to, bool *changed)
+{
+    int64_t removed = 0;
+    *changed = false;
+    enum err e = tx_exec(tx, sql, DB_ARGS(DB_I64(from), DB_I64(to)), &removed);
+    if (e || removed == 0)
+        return e;
+    *changed = true;
+    return outbox_emit(tx, (struct event){.type = type, .actor = from, .object = to});
+}
+
+enum err block_remove(struct tx *tx, uint64_t blocker, uint64_t blocked, bool *changed)
+{
+    return remove_edge(tx, "DELETE FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
+                       EVENT_BLOCK_REMOVED, blocker, blocked, changed);
+}
+
+enum err mute_create(struct tx *tx, uint64_t muter, uint64_t muted, bool *changed)
+{
+    *changed = false;
+    if (muter == muted)
+        return tx_fail(tx, ERR_INVALID, "one cannot mute oneself");
+    enum err e = check_exists(tx, muted);
+    if (e)
+        return e;
+    int64_t inserted = 0;
+    e = tx_exec(tx,
+                "INSERT INTO mutes (muter_id, muted_id, created_at) VALUES ($1, $2, $3) "
+                "ON CONFLICT DO NOTHING",
+                DB_ARGS(DB_I64(muter), DB_I64(muted), DB_I64(now_ms(tx))), &inserted);
+    if (e || inserted == 0)
+        return e;
+    *changed = true;
+    return outbox_emit(
+        tx, (struct event){.type = EVENT_MUTE_CREATED, .actor = muter, .object = muted});
+}
+
+enum err mute_remove(struct tx *tx, uint64_t muter, uint64_t muted, bool *changed)
+{
+    return remove_edge(tx, "DELETE FROM mutes WHERE muter_id = $1 AND muted_id = $2",
+                       EVENT_MUTE_REMOVED, muter, muted, changed);
+}
+
+/* Nobody in a block with the viewer ($2), in either direction, and nobody who is not active. */
+#define SHOWN_TO_VIEWER                                                                            \
+    "a.state = 0 "                                                                                 \
+    "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $2 AND blocked_id = a.id) "           \
+    "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $2) "
+
+enum err follow_list(struct tx *tx, uint64_t account, bool followers, uint64_t viewer,
+                     uint64_t below, size_t limit, struct json_out *j, size_t *n, uint64_t *last)
+{
+    const char *followers_sql =
+        "SELECT a.id, a.username, a.display_name, a.avatar_url "
+        "FROM follows f JOIN accounts a ON a.id = f.follower_id "
+        "WHERE f.followee_id = $1 AND f.follower_id < $3 AND " SHOWN_TO_VIEWER
+        "ORDER BY f.follower_id DESC LIMIT $4";
+    const char *following_sql =
+        "SELECT a.id, a.username, a.display_name, a.avatar_url "
+        "FROM follows f JOIN accounts a ON a.id = f.followee_id "
+        "WHERE f.follower_id = $1 AND f.followee_id < $3 AND " SHOWN_TO_VIEWER
+        "ORDER BY f.followee_id DESC LIMIT $4";
+    struct db_rows rows;
+    *n = 0;
+    *last = 0;
+    int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
+    enum err e =
+        tx_query(tx, followers ? followers_sql : following_sql,
+                 DB_ARGS(DB_I64(account), DB_I64(viewer), DB_I64(top), DB_I64(limit)), &rows);
+    if (e)
+        return e;
+    while (db_next(&rows)) {
+        struct account a = {.id = db_id(&rows, 0),
+                            .username = db_text(&rows, 1),
+                            .display_name = db_text(&rows, 2),
+                            .avatar_url = db_text(&rows, 3)};
+        account_write_brief(j, &a);
+        *last = a.id;
+        (*n)++;
+    }
+    return db_rows_done(&rows);
+}

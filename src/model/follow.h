@@ -1,0 +1,34 @@
+/* The graph: follows, blocks, mutes. Every change is one transaction that keeps the counters
+ * equal to the edges and fires celebrity crossings exactly once. All are idempotent: doing it
+ * again changes and emits nothing. */
+#pragma once
+
+#include "base/json_out.h"
+#include "port/db.h"
+
+struct follow_policy {
+    int64_t celebrity_threshold; /* as it is now, see model/celebrity.h */
+    int64_t max_following;
+};
+
+/* ERR_INVALID: oneself, or more than max_following. ERR_FORBIDDEN: a block lies between the two.
+ * ERR_NOT_FOUND. */
+enum err follow_create(struct tx *tx, uint64_t follower, uint64_t followee,
+                       const struct follow_policy *p, bool *changed);
+enum err follow_remove(struct tx *tx, uint64_t follower, uint64_t followee,
+                       const struct follow_policy *p, bool *changed);
+/* Ends follows both ways. ERR_INVALID: oneself. */
+enum err block_create(struct tx *tx, uint64_t blocker, uint64_t blocked,
+                      const struct follow_policy *p, bool *changed);
+enum err block_remove(struct tx *tx, uint64_t blocker, uint64_t blocked, bool *changed);
+enum err mute_create(struct tx *tx, uint64_t muter, uint64_t muted, bool *changed);
+enum err mute_remove(struct tx *tx, uint64_t muter, uint64_t muted, bool *changed);
+
+/* Is there a block between the two, in either direction? */
+enum err block_between(struct tx *tx, uint64_t a, uint64_t b, bool *blocked);
+
+/* Brief accounts of followers / followees in falling account-id order below `below`; writes `n`
+ * items into an open array and the last id for the cursor. Hides accounts in a block with the
+ * viewer and those not active. */
+enum err follow_list(struct tx *tx, uint64_t account, bool followers, uint64_t viewer,
+                     uint64_t below, size_t limit, struct json_out *j, size_t *n, uint64_t *last);

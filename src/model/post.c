@@ -1,0 +1,392 @@
+/* Posts and likes.
+ *
+ * Whether a post is pushed or pulled is decided here, once, from the author's class at the moment of
+ * posting, and stored with the row: nothing that happens to the author later can double or lose it.
+ * Creating is the hottest write of all and takes three statements: the counter (which also answers
+ * "active?" and "celebrity?"), the row, the outbox row.
+ *
+ * Captions are kept twice: as they were given in truth, and escaped for JSON in the card, so that
+ * drawing a page copies bytes and looks at none of them. */
+#include "model/post.h"
+
+#include "base/id.h"
+#include "model/account.h"
+#include "model/follow.h"
+
+#define POST_COLUMNS                                                                               \
+    "p.id, p.author_id, p.caption, p.delivery, p.like_count, p.comment_count, p.edited_at"
+
+static enum err check_caption(struct tx *tx, struct str caption)
+{
+    if (caption.len == 0)
+        return tx_fail(tx, ERR_INVALID, "caption must not be empty");
+    if (!str_is_utf8(caption))
+        return tx_fail(tx, ERR_INVALID, "caption is not valid UTF-8");
+    if (memchr(caption.ptr, 0, caption.len))
+        return tx_fail(tx, ERR_INVALID, "caption holds a NUL character");
+    if (str_count_chars(caption) > CAPTION_MAX_CHARS)
+        return tx_fail(tx, ERR_INVALID, "caption is longer than %d characters", CAPTION_MAX_CHARS);
+    return OK;
+}
+
+static struct str escape(struct arena *arena, struct str text)
+{
+    bool plain = true;
+    for (size_t i = 0; i < text.len && plain; i++) {
+        unsigned char c = (unsigned char)text.ptr[i];
+        plain = c >= 0x20 && c != '"' && c != '\\' && c != 0x7f;
+    }
+    if (plain)
+        return arena_str(arena, text);
+    struct buf escaped;
+    buf_init(&escaped, 0);
+    json_escape(&escaped, text);
+    struct str copy = arena_str(arena, buf_view(&escaped));
+    buf_done(&escaped);
+    return copy;
+}
+
+static void read_card(struct db_rows *rows, struct arena *arena, struct post_card *out)
+{
+    *out = (struct post_card){
+        .id = db_id(rows, 0),
+        .author = db_id(rows, 1),
+        .caption_json = escape(arena, db_text(rows, 2)),
+        .delivery = (uint8_t)db_i64(rows, 3),
+        .like_count = (uint32_t)db_i64(rows, 4),
+        .comment_count = (uint32_t)db_i64(rows, 5),
+        .edited_at_ms = db_i64(rows, 6),
+    };
+}
+
+enum err post_create(struct tx *tx, const struct post_new *in, struct arena *arena,
+                     struct post_card *out)
+{
+    enum err e = check_caption(tx, in->caption);
+    if (e)
+        return e;
+    int64_t celebrity;
+    e = tx_get_i64(tx,
+                   "UPDATE accounts SET post_count = post_count + 1 WHERE id = $1 AND state = 0 "
+                   "RETURNING celebrity",
+                   DB_ARGS(DB_I64(in->author)), &celebrity);
+    if (e == ERR_NOT_FOUND)
+        return tx_fail(tx, ERR_FORBIDDEN, "the account may not post");
+    if (e)
+        return e;
+    uint64_t id = in->id ? in->id : id_next(tx->ids);
+    enum delivery delivery = celebrity ? DELIVERY_PULL : DELIVERY_PUSH;
+    e = tx_exec(tx, "INSERT INTO posts (id, author_id, caption, delivery) VALUES ($1, $2, $3, $4)",
+                DB_ARGS(DB_I64(id), DB_I64(in->author), DB_TEXT(in->caption), DB_I64(delivery)),
+                NULL);
+    if (e)
+        return e;
+    struct post_card *card = ARENA_NEW(arena, struct post_card);
+    *card = (struct post_card){.id = id,
+                               .author = in->author,
+                               .delivery = (uint8_t)delivery,
+                               .caption_json = escape(arena, in->caption)};
+    *out = *card;
+    return outbox_emit(tx, (struct event){.type = EVENT_POST_CREATED,
+                                          .actor = in->author,
+                                          .object = id,
+                                          .value = delivery,
+                                          .card = card});
+}
+
+/* Missing, deleted, of somebody who is hidden or in a block with the viewer: all the same answer. */
+static enum err no_such_post(struct tx *tx)
+{
+    return tx_fail(tx, ERR_NOT_FOUND, "no such post");
+}
+
+enum err post_get(struct tx *tx, uint64_t id, uint64_t viewer, struct arena *arena,
+                  struct post_card *out)
+{
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "SELECT " POST_COLUMNS ", a.state "
+                          "FROM posts p JOIN accounts a ON a.id = p.author_id "
+                          "WHERE p.id = $1 AND p.deleted_at IS NULL",
+                          DB_ARGS(DB_I64(id)), &rows);
+    if (e)
+        return e;
+    bool shown = db_next(&rows);
+    if (shown) {
+        read_card(&rows, arena, out);
+        shown = db_i64(&rows, 7) == ACCOUNT_ACTIVE || out->author == viewer;
+    }
+    e = db_rows_done(&rows);
+    bool blocked = false;
+    if (!e && shown && viewer && out->author != viewer)
+        e = block_between(tx, out->author, viewer, &blocked);
+    if (!e && (!shown || blocked))
+        e = no_such_post(tx);
+    return e;
+}
+
+/* The former caption, under the time it was replaced; two edits in one millisecond are told apart. */
+static enum err keep_version(struct tx *tx, uint64_t id, int64_t now_ms)
+{
+    int64_t latest = 0;
+    enum err e =
+        tx_get_i64(tx, "SELECT COALESCE(MAX(replaced_at), 0) FROM post_versions WHERE post_id = $1",
+                   DB_ARGS(DB_I64(id)), &latest);
+    if (e)
+        return e;
+    return tx_exec(tx,
+                   "INSERT INTO post_versions (post_id, replaced_at, caption) "
+                   "SELECT id, $2, caption FROM posts WHERE id = $1",
+                   DB_ARGS(DB_I64(id), DB_I64(now_ms > latest ? now_ms : latest + 1)), NULL);
+}
+
+enum err post_edit(struct tx *tx, uint64_t id, uint64_t editor, struct str caption, int64_t now_ms,
+                   struct arena *arena, struct post_card *out)
+{
+    enum err e = check_caption(tx, caption);
+    struct post_card *card = ARENA_NEW(arena, struct post_card);
+    if (!e)
+        e = post_get(tx, id, editor, arena, card);
+    if (e)
+        return e;
+    if (card->author != editor)
+        return tx_fail(tx, ERR_FORBIDDEN, "only its author may edit a post");
+    struct str caption_json = escape(arena, caption);
+    if (str_eq(caption_json, card->caption_json)) { /* nothing became true */
+        *out = *card;
+        return OK;
+    }
+    e = keep_version(tx, id, now_ms);
+    if (!e)
+        e = tx_exec(tx, "UPDATE posts SET caption = $2, edited_at = $3 WHERE id = $1",
+                    DB_ARGS(DB_I64(id), DB_TEXT(caption), DB_I64(now_ms)), NULL);
+    if (e)
+        return e;
+    card->caption_json = caption_json;
+    card->edited_at_ms = now_ms;
+    *out = *card;
+    return outbox_emit(tx, (struct event){.type = EVENT_POST_EDITED,
+                                          .actor = editor,
+                                          .object = id,
+                                          .card = card});
+}
+
+/* Whose post it is, for those who may see it. */
+static enum err visible_author(struct tx *tx, uint64_t id, uint64_t viewer, uint64_t *author)
+{
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "SELECT p.author_id, a.state FROM posts p "
+                          "JOIN accounts a ON a.id = p.author_id "
+                          "WHERE p.id = $1 AND p.deleted_at IS NULL",
+                          DB_ARGS(DB_I64(id)), &rows);
+    if (e)
+        return e;
+    bool shown = db_next(&rows);
+    if (shown) {
+        *author = db_id(&rows, 0);
+        shown = db_i64(&rows, 1) == ACCOUNT_ACTIVE || *author == viewer;
+    }
+    e = db_rows_done(&rows);
+    bool blocked = false;
+    if (!e && shown && viewer && *author != viewer)
+        e = block_between(tx, *author, viewer, &blocked);
+    if (!e && (!shown || blocked))
+        e = no_such_post(tx);
+    return e;
+}
+
+enum err post_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms)
+{
+    uint64_t author = 0;
+    enum err e = OK;
+    if (editor != 0)
+        e = visible_author(tx, id, editor, &author);
+    if (!e && author != editor)
+        e = tx_fail(tx, ERR_FORBIDDEN, "only its author may delete a post");
+    if (e)
+        return e;
+    struct db_rows rows;
+    e = tx_query(tx,
+                 "UPDATE posts SET deleted_at = $2 WHERE id = $1 AND deleted_at IS NULL "
+                 "RETURNING author_id, delivery",
+                 DB_ARGS(DB_I64(id), DB_I64(now_ms)), &rows);
+    if (e)
+        return e;
+    bool found = db_next(&rows);
+    author = found ? db_id(&rows, 0) : 0;
+    int64_t delivery = found ? db_i64(&rows, 1) : 0;
+    e = db_rows_done(&rows);
+    if (!e && !found)
+        e = no_such_post(tx);
+    if (!e)
+        e = tx_exec(tx, "UPDATE accounts SET post_count = post_count - 1 WHERE id = $1",
+                    DB_ARGS(DB_I64(author)), NULL);
+    if (!e)
+        e = outbox_emit(tx, (struct event){.type = EVENT_POST_DELETED,
+                                           .actor = author,
+                                           .object = id,
+                                           .value = delivery});
+    return e;
+}
+
+/* ---- likes ---- */
+
+enum err post_like(struct tx *tx, uint64_t id, uint64_t viewer, bool on, int64_t now_ms,
+                   bool *changed)
+{
+    uint64_t author;
+    int64_t rows = 0;
+    *changed = false;
+    enum err e = visible_author(tx, id, viewer, &author);
+    if (e)
+        return e;
+    e = on ? tx_exec(tx,
+                     "INSERT INTO likes (post_id, account_id, created_at) VALUES ($1, $2, $3) "
+                     "ON CONFLICT DO NOTHING",
+                     DB_ARGS(DB_I64(id), DB_I64(viewer), DB_I64(now_ms)), &rows)
+           : tx_exec(tx, "DELETE FROM likes WHERE post_id = $1 AND account_id = $2",
+                     DB_ARGS(DB_I64(id), DB_I64(viewer)), &rows);
+    if (e || rows == 0)
+        return e;
+    *changed = true;
+    int64_t count;
+    e = tx_get_i64(tx,
+                   "UPDATE posts SET like_count = like_count + $2 WHERE id = $1 "
+                   "RETURNING like_count",
+                   DB_ARGS(DB_I64(id), DB_I64(on ? 1 : -1)), &count);
+    if (!e)
+        e = outbox_emit(tx, (struct event){.type = on ? EVENT_POST_LIKED : EVENT_POST_UNLIKED,
+                                           .actor = viewer,
+                                           .object = id,
+                                           .value = count});
+    return e;
+}
+
+enum err post_likes(struct tx *tx, uint64_t id, uint64_t viewer, uint64_t below, size_t limit,
+                    struct json_out *j, size_t *n, uint64_t *last)
+{
+    uint64_t author;
+    *n = 0;
+    *last = 0;
+    enum err e = visible_author(tx, id, viewer, &author);
+    if (e)
+        return e;
+    struct db_rows rows;
+    int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
+    e = tx_query(
+        tx,
+        "SELECT a.id, a.username, a.display_name, a.avatar_url "
+        "FROM likes l JOIN accounts a ON a.id = l.account_id "
+        "WHERE l.post_id = $1 AND l.account_id < $3 AND a.state = 0 "
+        "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $2 AND blocked_id = a.id) "
+        "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $2) "
+        "ORDER BY l.account_id DESC LIMIT $4",
+        DB_ARGS(DB_I64(id), DB_I64(viewer), DB_I64(top), DB_I64(limit)), &rows);
+    if (e)
+        return e;
+    while (db_next(&rows)) {
+        struct account a = {.id = db_id(&rows, 0),
+                            .username = db_text(&rows, 1),
+                            .display_name = db_text(&rows, 2),
+                            .avatar_url = db_text(&rows, 3)};
+        account_write_brief(j, &a);
+        *last = a.id;
+        (*n)++;
+    }
+    return db_rows_done(&rows);
+}
+
+/* ---- many at once ---- */
+
+enum err posts_by_author(struct tx *tx, uint64_t author, uint64_t below, size_t limit,
+                         uint64_t *ids, size_t *n)
+{
+    struct db_rows rows;
+    *n = 0;
+    int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
+    enum err e = tx_query(tx,
+                          "SELECT id FROM posts WHERE author_id = $1 AND id < $2 "
+                          "AND deleted_at IS NULL ORDER BY id DESC LIMIT $3",
+                          DB_ARGS(DB_I64(author), DB_I64(top), DB_I64(limit)), &rows);
+    if (e)
+        return e;
+    while (*n < limit && db_next(&rows))
+        ids[(*n)++] = db_id(&rows, 0);
+    return db_rows_done(&rows);
+}
+
+enum err posts_load(struct tx *tx, const uint64_t *ids, size_t n, struct arena *arena,
+                    struct post_card *out, enum card_state *state)
+{
+    for (size_t i = 0; i < n; i++)
+        state[i] = CARD_GONE;
+    if (n == 0)
+        return OK;
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "SELECT " POST_COLUMNS " FROM posts p "
+                          "WHERE p.id IN (SELECT id FROM ids($1)) AND p.deleted_at IS NULL",
+                          DB_ARGS(DB_IDS(ids, n)), &rows);
+    if (e)
+        return e;
+    while (db_next(&rows)) {
+        uint64_t id = db_id(&rows, 0);
+        size_t i = 0;
+        while (i < n && ids[i] != id)
+            i++;
+        if (i == n)
+            continue;
+        read_card(&rows, arena, &out[i]);
+        state[i] = CARD_FOUND;
+    }
+    return db_rows_done(&rows);
+}
+
+/* ---- drawing ---- */
+
+static char *put(char *to, const char *bytes, size_t n)
+{
+    memcpy(to, bytes, n);
+    return to + n;
+}
+
+#define PUT(to, literal) put((to), literal, sizeof(literal) - 1)
+
+static char *put_time(char *to, int64_t wall_ms)
+{
+    *to++ = '"';
+    time_format(wall_ms, to);
+    to += TIME_TEXT_LEN;
+    *to++ = '"';
+    return to;
+}
+
+/* Keys, ids, counters and times together stay below this. */
+enum { POST_FRAME_MAX = 400 };
+
+void post_write(struct json_out *j, const struct post_card *card, struct str author_json,
+                bool liked)
+{
+    json_raw(j, STR("{\"id\":\""));
+    char *start = buf_reserve(j->buf, POST_FRAME_MAX + author_json.len + card->caption_json.len);
+    if (!start)
+        return;
+    char *to = start;
+    to += id_format(card->id, to);
+    to = PUT(to, "\",\"author\":");
+    to = put(to, author_json.ptr, author_json.len);
+    to = PUT(to, ",\"caption\":\"");
+    to = put(to, card->caption_json.ptr, card->caption_json.len);
+    to = PUT(to, "\",\"media\":[],\"like_count\":");
+    to += id_format(card->like_count, to);
+    to = PUT(to, ",\"comment_count\":");
+    to += id_format(card->comment_count, to);
+    to = liked ? PUT(to, ",\"liked\":true,\"created_at\":")
+               : PUT(to, ",\"liked\":false,\"created_at\":");
+    to = put_time(to, id_time_ms(card->id));
+    to = PUT(to, ",\"edited_at\":");
+    to = card->edited_at_ms ? put_time(to, card->edited_at_ms) : PUT(to, "null");
+    *to++ = '}';
+    j->buf->len += (size_t)(to - start);
+}

@@ -1,0 +1,59 @@
+/* Posts, likes, comments. */
+#pragma once
+
+#include "base/arena.h"
+#include "base/json_out.h"
+#include "port/cards.h"
+#include "port/db.h"
+
+enum { CAPTION_MAX_CHARS = 2200, COMMENT_MAX_CHARS = 2200 };
+
+struct post_new {
+    uint64_t author;
+    struct str caption;
+    uint64_t id; /* 0: next id; imports give one */
+};
+
+/* Decides push or pull from the author's class, stores it, counts it, emits POST_CREATED with
+ * the card (in `arena`). */
+enum err post_create(struct tx *tx, const struct post_new *in, struct arena *arena,
+                     struct post_card *out);
+/* ERR_NOT_FOUND when missing, deleted, its author hidden, or a block lies between author and
+ * viewer (0: anonymous). */
+enum err post_get(struct tx *tx, uint64_t id, uint64_t viewer, struct arena *arena,
+                  struct post_card *out);
+/* Keeps the former caption in post_versions. ERR_FORBIDDEN: not the author's. */
+enum err post_edit(struct tx *tx, uint64_t id, uint64_t editor, struct str caption, int64_t now_ms,
+                   struct arena *arena, struct post_card *out);
+/* Soft. By the author, or by an admin (editor 0). Deleting again: ERR_NOT_FOUND. */
+enum err post_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms);
+
+enum err post_like(struct tx *tx, uint64_t id, uint64_t viewer, bool on, int64_t now_ms,
+                   bool *changed);
+/* brief accounts, falling account id */
+enum err post_likes(struct tx *tx, uint64_t id, uint64_t viewer, uint64_t below, size_t limit,
+                    struct json_out *j, size_t *n, uint64_t *last);
+
+enum err comment_create(struct tx *tx, uint64_t post, uint64_t author, struct str body,
+                        struct json_out *j, uint64_t *id);
+/* The same with an id that the caller chose (imports); `j` may be NULL. */
+enum err comment_create_as(struct tx *tx, uint64_t id, uint64_t post, uint64_t author,
+                           struct str body, struct json_out *j);
+/* oldest first */
+enum err comment_list(struct tx *tx, uint64_t post, uint64_t viewer, uint64_t after, size_t limit,
+                      struct json_out *j, size_t *n, uint64_t *last);
+/* By its author or by the post's author. */
+enum err comment_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms);
+
+/* Ids of the author's posts below `below`, newest first, for profiles. */
+enum err posts_by_author(struct tx *tx, uint64_t author, uint64_t below, size_t limit,
+                         uint64_t *ids, size_t *n);
+
+/* Reads the cards of `ids` from truth; missing and deleted ones are left out (state CARD_GONE). */
+enum err posts_load(struct tx *tx, const uint64_t *ids, size_t n, struct arena *arena,
+                    struct post_card *out, enum card_state *state);
+
+/* {"id","author":{…},"caption","media":[],"like_count","comment_count","liked","created_at",
+ * "edited_at"} */
+void post_write(struct json_out *j, const struct post_card *card, struct str author_json,
+                bool liked);

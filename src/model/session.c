@@ -1,0 +1,93 @@
+/* Sessions: a log-in on one device. Only the hash of a token is stored; a person has at most
+ * SESSIONS_MAX, and the one unused for longest makes room. */
+#include "base/id.h"
+#include "model/account.h"
+
+enum err session_create(struct tx *tx, uint64_t account, const uint8_t hash[TOKEN_HASH_BYTES],
+                        struct str label, int64_t now_ms, int64_t life_ms, uint64_t *id)
+{
+    enum err e =
+        tx_exec(tx,
+                "DELETE FROM sessions WHERE account_id = $1 AND (expires_at <= $2 OR id IN "
+                "(SELECT id FROM sessions WHERE account_id = $1 ORDER BY used_at DESC, id DESC "
+                "LIMIT 1000 OFFSET $3))",
+                DB_ARGS(DB_I64(account), DB_I64(now_ms), DB_I64(SESSIONS_MAX - 1)), NULL);
+    if (e)
+        return e;
+    if (label.len > 200)
+        label.len = 200;
+    if (!label.ptr || !str_is_utf8(label))
+        label = STR("");
+    *id = id_next(tx->ids);
+    return tx_exec(tx,
+                   "INSERT INTO sessions (account_id, id, token_hash, label, used_at, expires_at) "
+                   "VALUES ($1, $2, $3, $4, $5, $6)",
+                   DB_ARGS(DB_I64(account), DB_I64(*id),
+                           DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES})),
+                           DB_TEXT(label), DB_I64(now_ms), DB_I64(now_ms + life_ms)),
+                   NULL);
+}
+
+enum err session_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], int64_t now_ms,
+                      struct session *out)
+{
+    struct db_rows rows;
+    enum err e =
+        tx_query(tx,
+                 "SELECT s.id, s.account_id, s.used_at, s.expires_at, a.state "
+                 "FROM sessions s JOIN accounts a ON a.id = s.account_id "
+                 "WHERE s.token_hash = $1",
+                 DB_ARGS(DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES}))), &rows);
+    if (e)
+        return e;
+    bool good = db_next(&rows);
+    if (good) {
+        *out = (struct session){
+            .id = db_id(&rows, 0),
+            .account = db_id(&rows, 1),
+            .used_at_ms = db_i64(&rows, 2),
+            .expires_at_ms = db_i64(&rows, 3),
+        };
+        good = out->expires_at_ms > now_ms && db_i64(&rows, 4) == ACCOUNT_ACTIVE;
+    }
+    e = db_rows_done(&rows);
+    if (!e && !good)
+        e = tx_fail(tx, ERR_UNAUTHENTICATED, "the token is unknown or no longer valid");
+    return e;
+}
+
+enum err session_end(struct tx *tx, uint64_t account, uint64_t id)
+{
+    int64_t changed = 0;
+    enum err e = tx_exec(tx, "DELETE FROM sessions WHERE account_id = $1 AND id = $2",
+                         DB_ARGS(DB_I64(account), DB_I64(id)), &changed);
+    if (e)
+        return e;
+    if (changed == 0)
+        return tx_fail(tx, ERR_NOT_FOUND, "no such session");
+    return outbox_emit(tx,
+                       (struct event){.type = EVENT_SESSION_ENDED, .actor = account, .object = id});
+}
+
+enum err session_list(struct tx *tx, uint64_t account, uint64_t current, struct json_out *j)
+{
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "SELECT id, label, used_at, expires_at FROM sessions "
+                          "WHERE account_id = $1 ORDER BY id DESC",
+                          DB_ARGS(DB_I64(account)), &rows);
+    if (e)
+        return e;
+    while (db_next(&rows)) {
+        uint64_t id = db_id(&rows, 0);
+        json_object_begin(j);
+        json_put(j, "id", id, id);
+        json_put(j, "label", str, db_text(&rows, 1));
+        json_put(j, "created_at", time, id_time_ms(id));
+        json_put(j, "used_at", time, db_i64(&rows, 2));
+        json_put(j, "expires_at", time, db_i64(&rows, 3));
+        json_put(j, "current", bool, id == current);
+        json_object_end(j);
+    }
+    return db_rows_done(&rows);
+}

@@ -1,0 +1,161 @@
+/* What the engine does for each member of an audience.
+ *
+ * Every sink may be called again for the same members and in any order with others. They rest on what
+ * the views promise: a timeline may hold too much (readers filter), and backfill and forget look at
+ * the graph in the same act as they change the timeline. What a sink reads from truth it reads in a
+ * snapshot of its own, begun after the event was committed and applied: whatever that snapshot does
+ * not show was committed later and has an event of its own on the way. */
+#include "model/sinks.h"
+
+#include "base/arena.h"
+#include "base/fault.h"
+#include "model/account.h"
+#include "port/cards.h"
+#include "port/db.h"
+#include "port/views.h"
+
+enum { PURGE_SLICE = 200 };
+
+/* Was the post deleted meanwhile? Then there is nothing to add. (Truth knows in any case: this only
+ * saves timelines from ids that every reader would filter.) */
+static bool is_gone(struct sink_env *env, uint64_t post)
+{
+    struct arena arena;
+    struct post_card card;
+    enum card_state state;
+    arena_init(&arena);
+    cards_posts(env->cards, &post, 1, &card, &state, &arena);
+    arena_done(&arena);
+    return state == CARD_GONE;
+}
+
+enum err sink_push(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
+                   struct sink_result *result)
+{
+    size_t added = 0;
+    if (is_gone(env, e->object))
+        return OK;
+    enum err error = views_push(env->views, e->object, members, n, &added);
+    if (error)
+        return error;
+    result->delivered = added;
+    result->repeated = n - added;
+    return OK;
+}
+
+enum err sink_retract(struct sink_env *env, const struct event *e, const uint64_t *members,
+                      size_t n, struct sink_result *result)
+{
+    size_t removed = 0;
+    enum err error = views_retract(env->views, e->object, members, n, &removed);
+    if (error)
+        return error;
+    result->delivered = removed;
+    result->repeated = n - removed;
+    return OK;
+}
+
+/* The author's newest pushed posts. */
+struct pushed {
+    uint64_t author;
+    bool with_deleted;
+    size_t max;
+    uint64_t *ids;
+    size_t count;
+};
+
+static enum err read_pushed(struct tx *tx, void *arg)
+{
+    struct pushed *p = arg;
+    struct db_rows rows;
+    p->count = 0;
+    enum err e = p->with_deleted
+                     ? tx_query(tx,
+                                "SELECT id FROM posts WHERE author_id = $1 AND delivery = 0 "
+                                "ORDER BY id DESC LIMIT $2",
+                                DB_ARGS(DB_I64(p->author), DB_I64(p->max)), &rows)
+                     : tx_query(tx,
+                                "SELECT id FROM posts WHERE author_id = $1 AND delivery = 0 "
+                                "AND deleted_at IS NULL ORDER BY id DESC LIMIT $2",
+                                DB_ARGS(DB_I64(p->author), DB_I64(p->max)), &rows);
+    if (e)
+        return e;
+    while (p->count < p->max && db_next(&rows))
+        p->ids[p->count++] = db_id(&rows, 0);
+    return db_rows_done(&rows);
+}
+
+/* Somebody whom the views do not know has no timeline to change. */
+static enum err unless_unknown(enum err e)
+{
+    return e == ERR_NOT_FOUND ? OK : e;
+}
+
+enum err sink_backfill(struct sink_env *env, const struct event *e, const uint64_t *members,
+                       size_t n, struct sink_result *result)
+{
+    (void)n;
+    struct arena arena;
+    arena_init(&arena);
+    size_t cap = env->views->cap;
+    struct pushed p = {.author = e->object,
+                       .max = cap + 1, /* one more tells whether there is anything below */
+                       .ids = ARENA_ARRAY(&arena, uint64_t, cap + 1)};
+    enum err error = db_read(env->db, read_pushed, &p, NULL);
+    if (!error) {
+        FAULT(backfill_before_merge);
+        bool below = p.count > cap;
+        error = views_backfill(env->views, members[0], e->object, p.ids, below ? cap : p.count,
+                               below ? p.ids[cap] : 0);
+        result->delivered = 1;
+    }
+    arena_done(&arena);
+    return unless_unknown(error);
+}
+
+/* Deleted posts, too: cleaning up after a delete reaches only those who follow at that time. */
+enum err sink_forget(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
+                     struct sink_result *result)
+{
+    (void)n;
+    struct arena arena;
+    arena_init(&arena);
+    size_t cap = env->views->cap;
+    struct pushed p = {.author = e->object,
+                       .with_deleted = true,
+                       .max = cap,
+                       .ids = ARENA_ARRAY(&arena, uint64_t, cap)};
+    enum err error = db_read(env->db, read_pushed, &p, NULL);
+    if (!error) {
+        error = views_forget(env->views, members[0], e->object, p.ids, p.count);
+        result->delivered = 1;
+    }
+    arena_done(&arena);
+    return unless_unknown(error);
+}
+
+struct purge {
+    uint64_t account;
+    bool more;
+};
+
+static enum err purge_slice(struct tx *tx, void *arg)
+{
+    struct purge *p = arg;
+    return account_purge_slice(tx, p->account, PURGE_SLICE, &p->more);
+}
+
+enum err sink_purge(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
+                    struct sink_result *result)
+{
+    (void)members;
+    (void)n;
+    struct purge p = {.account = e->actor};
+    enum err error = db_write(env->db, purge_slice, &p, NULL);
+    if (error)
+        return error;
+    FAULT(purge_between_slices);
+    result->delivered = 1;
+    result->again = p.more;
+    return OK;
+}

@@ -1,0 +1,18 @@
+/* The sinks that the rule table names: what is done for the members of an event's audience. */
+#pragma once
+
+#include "port/rule.h"
+
+/* TO_FOLLOWERS: members are handles of the views. */
+enum err sink_push(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
+                   struct sink_result *result);
+enum err sink_retract(struct sink_env *env, const struct event *e, const uint64_t *members,
+                      size_t n, struct sink_result *result);
+
+/* TO_ACTOR: members[0] is the actor. */
+enum err sink_backfill(struct sink_env *env, const struct event *e, const uint64_t *members,
+                       size_t n, struct sink_result *result);
+enum err sink_forget(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
+                     struct sink_result *result);
+enum err sink_purge(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
+                    struct sink_result *result);

@@ -1,0 +1,286 @@
+/* Comparing what is derived with truth, one account at a time: its counters, its edges in the graph,
+ * and its feed, page by page, with the oracle.
+ *
+ * The server goes on working meanwhile, so a difference counts only when it is still there after a
+ * second and a third look. A feed is put right by applying, for every post that is missing or too
+ * much, what truth says about the post, its author and the two people's relation. A dropped
+ * timeline is not brought back for being looked at. */
+#include "model/truth_check.h"
+
+#include "model/account.h"
+#include "model/feed.h"
+#include "model/sinks.h"
+
+enum { IDS_SHOWN = 20 };
+
+/* ---- feeds ---- */
+
+struct feed_look {
+    uint64_t viewer;
+    size_t depth;
+    uint64_t *oracle, *shown;
+    size_t oracle_count, shown_count;
+};
+
+static enum err read_oracle(struct tx *tx, void *arg)
+{
+    struct feed_look *f = arg;
+    return feed_oracle(tx, f->viewer, UINT64_MAX, f->depth, f->oracle, &f->oracle_count);
+}
+
+static enum err read_shown(struct check *k, struct feed_look *f)
+{
+    struct feed_page *page = ARENA_NEW(&k->arena, struct feed_page);
+    uint64_t below = UINT64_MAX;
+    f->shown_count = 0;
+    while (below > 0 && f->shown_count < f->depth) {
+        struct arena arena;
+        size_t left = f->depth - f->shown_count;
+        arena_init(&arena);
+        enum err e = feed_peek(k->views, k->cards, k->db, f->viewer, below,
+                               left < FEED_LIMIT_MAX ? left : FEED_LIMIT_MAX, &arena, page);
+        arena_done(&arena);
+        if (e)
+            return e;
+        for (size_t i = 0; i < page->count; i++)
+            f->shown[f->shown_count++] = page->items[i].card.id;
+        below = page->next_below;
+    }
+    return OK;
+}
+
+static bool is_same(const struct feed_look *f)
+{
+    return f->oracle_count == f->shown_count &&
+           memcmp(f->oracle, f->shown, f->shown_count * sizeof *f->shown) == 0;
+}
+
+static enum err look(struct check *k, struct feed_look *f)
+{
+    enum err e = OK;
+    for (int i = 0; !e && i < CHECK_LOOKS; i++) {
+        e = read_shown(k, f);
+        if (!e)
+            e = db_read(k->db, read_oracle, f, NULL);
+        if (!e && is_same(f))
+            return OK;
+    }
+    return e;
+}
+
+static bool holds(const uint64_t *falling, size_t n, uint64_t id)
+{
+    size_t low = 0, high = n;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (falling[middle] > id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < n && falling[low] == id;
+}
+
+/* Calls `visit` for the ids of `a` that are not in `b` (both falling), at most `max` of them. */
+static enum err each_only_in(const uint64_t *a, size_t n, const uint64_t *b, size_t m, size_t max,
+                             enum err (*visit)(void *ctx, uint64_t id), void *ctx)
+{
+    enum err e = OK;
+    for (size_t i = 0; !e && i < n && max > 0; i++) {
+        if (holds(b, m, a[i]))
+            continue;
+        e = visit(ctx, a[i]);
+        max--;
+    }
+    return e;
+}
+
+static enum err write_id(void *ctx, uint64_t id)
+{
+    json_id(ctx, id);
+    return OK;
+}
+
+static void report_feed(struct check *k, const struct feed_look *f)
+{
+    json_object_begin(k->j);
+    json_put(k->j, "kind", str, STR("feed"));
+    json_put(k->j, "account", id, f->viewer);
+    json_key(k->j, STR("missing"));
+    json_array_begin(k->j);
+    each_only_in(f->oracle, f->oracle_count, f->shown, f->shown_count, IDS_SHOWN, write_id, k->j);
+    json_array_end(k->j);
+    json_key(k->j, STR("extra"));
+    json_array_begin(k->j);
+    each_only_in(f->shown, f->shown_count, f->oracle, f->oracle_count, IDS_SHOWN, write_id, k->j);
+    json_array_end(k->j);
+    json_object_end(k->j);
+}
+
+/* ---- putting a feed right ---- */
+
+struct post_truth {
+    uint64_t viewer, post, author;
+    bool exists, hidden, follows, muted;
+    int64_t delivery;
+};
+
+static enum err read_post_truth(struct tx *tx, void *arg)
+{
+    struct post_truth *p = arg;
+    struct db_rows rows;
+    p->exists = false;
+    enum err e = tx_query(
+        tx,
+        "SELECT p.author_id, p.delivery, a.state, "
+        "(SELECT COUNT(*) FROM follows WHERE follower_id = $2 AND followee_id = p.author_id), "
+        "(SELECT COUNT(*) FROM mutes WHERE muter_id = $2 AND muted_id = p.author_id) "
+        "FROM posts p JOIN accounts a ON a.id = p.author_id "
+        "WHERE p.id = $1 AND p.deleted_at IS NULL",
+        DB_ARGS(DB_I64(p->post), DB_I64(p->viewer)), &rows);
+    if (e)
+        return e;
+    if (db_next(&rows)) {
+        p->exists = true;
+        p->author = db_id(&rows, 0);
+        p->delivery = db_i64(&rows, 1);
+        p->hidden = db_i64(&rows, 2) != ACCOUNT_ACTIVE;
+        p->follows = db_i64(&rows, 3) > 0;
+        p->muted = db_i64(&rows, 4) > 0;
+    }
+    return db_rows_done(&rows);
+}
+
+struct repairing {
+    struct check *check;
+    uint64_t viewer;
+};
+
+static enum err repair_post_in_feed(void *ctx, uint64_t post)
+{
+    struct repairing *r = ctx;
+    struct check *k = r->check;
+    struct post_truth p = {.viewer = r->viewer, .post = post};
+    enum err e = db_read(k->db, read_post_truth, &p, NULL);
+    if (e)
+        return e;
+    if (!p.exists) {
+        cards_post_gone(k->cards, post);
+        return OK;
+    }
+    bool own = p.author == r->viewer;
+    const struct view_change changes[] = {
+        {.kind = VIEW_HIDE, .on = p.hidden, .account = p.author},
+        {.kind = VIEW_MUTE, .on = p.muted, .account = r->viewer, .other = p.author},
+        {.kind = VIEW_FOLLOW, .on = p.follows, .account = r->viewer, .other = p.author},
+        {.kind = VIEW_POST, .on = true, .account = p.author, .other = post, .value = p.delivery},
+    };
+    /* Nobody follows or mutes themselves. */
+    e = own ? views_apply(k->views, &changes[3], 1) : views_apply(k->views, changes, 4);
+    if (e || own || !p.follows || p.delivery == DELIVERY_PULL)
+        return e;
+    struct sink_env env = {.db = k->db, .views = k->views, .cards = k->cards};
+    struct event followed = {
+        .type = EVENT_FOLLOW_CREATED, .actor = r->viewer, .object = p.author};
+    struct sink_result ignored = {0};
+    return sink_backfill(&env, &followed, &r->viewer, 1, &ignored);
+}
+
+static enum err repair_feed(struct check *k, struct feed_look *f)
+{
+    struct repairing r = {.check = k, .viewer = f->viewer};
+    enum err e = each_only_in(f->oracle, f->oracle_count, f->shown, f->shown_count, SIZE_MAX,
+                              repair_post_in_feed, &r);
+    if (!e)
+        e = each_only_in(f->shown, f->shown_count, f->oracle, f->oracle_count, SIZE_MAX,
+                         repair_post_in_feed, &r);
+    if (!e)
+        e = look(k, f);
+    if (!e && is_same(f))
+        k->result->repaired++;
+    return e;
+}
+
+static enum err check_feed(struct check *k, uint64_t account)
+{
+    struct feed_look f = {.viewer = account,
+                          .depth = k->depth,
+                          .oracle = ARENA_ARRAY(&k->arena, uint64_t, k->depth),
+                          .shown = ARENA_ARRAY(&k->arena, uint64_t, k->depth)};
+    enum err e = look(k, &f);
+    if (e)
+        return e;
+    k->result->feeds++;
+    if (is_same(&f))
+        return OK;
+    k->result->feed_errors++;
+    report_feed(k, &f);
+    return k->repair ? repair_feed(k, &f) : OK;
+}
+
+/* ---- the walk ---- */
+
+struct account_slice {
+    uint64_t from;
+    size_t limit;
+    uint64_t *ids; /* room for limit + 1 */
+    size_t count;
+};
+
+static enum err read_slice(struct tx *tx, void *arg)
+{
+    struct account_slice *s = arg;
+    struct db_rows rows;
+    s->count = 0;
+    enum err e = tx_query(tx,
+                          "SELECT id FROM accounts WHERE id >= $1 AND state <> 2 ORDER BY id LIMIT $2",
+                          DB_ARGS(DB_I64(s->from), DB_I64(s->limit + 1)), &rows);
+    if (e)
+        return e;
+    while (s->count <= s->limit && db_next(&rows))
+        s->ids[s->count++] = db_id(&rows, 0);
+    return db_rows_done(&rows);
+}
+
+/* The graph comes before the feed: a feed that is wrong for want of an edge is right after that. */
+static enum err check_account(struct check *k, uint64_t account)
+{
+    enum err e = check_counters(k, account);
+    if (!e)
+        e = check_post_counters(k, account);
+    if (!e)
+        e = check_graph(k, account, false);
+    if (!e)
+        e = check_graph(k, account, true);
+    if (!e)
+        e = check_feed(k, account);
+    arena_reset(&k->arena);
+    return e == ERR_NOT_FOUND ? OK : e; /* deleted while it was being looked at */
+}
+
+enum err truth_check(struct db *db, struct views *views, struct cards *cards, uint64_t from,
+                     size_t limit, size_t depth, bool repair, struct json_out *j,
+                     struct check_result *result)
+{
+    struct check k = {.db = db,
+                      .views = views,
+                      .cards = cards,
+                      .depth = depth > 0 ? depth : 1,
+                      .repair = repair,
+                      .j = j,
+                      .result = result};
+    struct arena arena;
+    arena_init(&arena);
+    arena_init(&k.arena);
+    *result = (struct check_result){0};
+    struct account_slice slice = {
+        .from = from, .limit = limit, .ids = ARENA_ARRAY(&arena, uint64_t, limit + 1)};
+    enum err e = db_read(db, read_slice, &slice, NULL);
+    for (size_t i = 0; !e && i < slice.count && i < limit; i++)
+        e = check_account(&k, slice.ids[i]);
+    if (!e && slice.count > limit)
+        result->next_account = slice.ids[limit];
+    arena_done(&k.arena);
+    arena_done(&arena);
+    return e;
+}

@@ -1,0 +1,180 @@
+/* Counters against the rows they count. Both numbers of a comparison come from one snapshot, so one
+ * look is enough; repairing counts again inside a transaction. */
+#include "model/truth_check.h"
+
+enum { POSTS_A_READ = 100 };
+
+enum counter { FOLLOWERS, FOLLOWING, POSTS, COUNTER_COUNT };
+static const char *const counter_names[] = {"follower_count", "following_count", "post_count"};
+
+struct counters {
+    uint64_t account;
+    int64_t stored[COUNTER_COUNT], actual[COUNTER_COUNT];
+};
+
+static enum err read_counters(struct tx *tx, void *arg)
+{
+    struct counters *c = arg;
+    struct db_rows rows;
+    enum err e = tx_query(
+        tx,
+        "SELECT follower_count, following_count, post_count, "
+        "(SELECT COUNT(*) FROM follows WHERE followee_id = $1), "
+        "(SELECT COUNT(*) FROM follows WHERE follower_id = $1), "
+        "(SELECT COUNT(*) FROM posts WHERE author_id = $1 AND deleted_at IS NULL) "
+        "FROM accounts WHERE id = $1",
+        DB_ARGS(DB_I64(c->account)), &rows);
+    if (e)
+        return e;
+    if (db_next(&rows)) {
+        for (int i = 0; i < COUNTER_COUNT; i++) {
+            c->stored[i] = db_i64(&rows, i);
+            c->actual[i] = db_i64(&rows, COUNTER_COUNT + i);
+        }
+    }
+    return db_rows_done(&rows);
+}
+
+static enum err repair_counters(struct tx *tx, void *arg)
+{
+    const struct counters *c = arg;
+    return tx_exec(
+        tx,
+        "UPDATE accounts SET "
+        "follower_count = (SELECT COUNT(*) FROM follows WHERE followee_id = $1), "
+        "following_count = (SELECT COUNT(*) FROM follows WHERE follower_id = $1), "
+        "post_count = (SELECT COUNT(*) FROM posts WHERE author_id = $1 AND deleted_at IS NULL) "
+        "WHERE id = $1",
+        DB_ARGS(DB_I64(c->account)), NULL);
+}
+
+static void report_counter(struct check *k, const char *of, uint64_t id, const char *counter,
+                           int64_t stored, int64_t actual)
+{
+    json_object_begin(k->j);
+    json_put(k->j, "kind", str, STR("counter"));
+    json_key(k->j, str_of(of));
+    json_id(k->j, id);
+    json_put(k->j, "counter", str, str_of(counter));
+    json_put(k->j, "stored", i64, stored);
+    json_put(k->j, "actual", i64, actual);
+    json_object_end(k->j);
+}
+
+/* Both numbers come from one snapshot: no second look is needed. */
+enum err check_counters(struct check *k, uint64_t account)
+{
+    struct counters c = {.account = account};
+    enum err e = db_read(k->db, read_counters, &c, NULL);
+    bool wrong = false;
+    for (int i = 0; !e && i < COUNTER_COUNT; i++) {
+        k->result->counters++;
+        if (c.stored[i] == c.actual[i])
+            continue;
+        wrong = true;
+        k->result->counter_errors++;
+        report_counter(k, "account", account, counter_names[i], c.stored[i], c.actual[i]);
+    }
+    if (e || !wrong || !k->repair)
+        return e;
+    e = db_write(k->db, repair_counters, &c, NULL);
+    k->result->repaired += !e;
+    return e;
+}
+
+struct post_counters {
+    uint64_t author, below;
+    size_t count;
+    struct {
+        uint64_t id;
+        int64_t likes, likes_actual, comments, comments_actual;
+    } posts[POSTS_A_READ];
+};
+
+static enum err read_post_counters(struct tx *tx, void *arg)
+{
+    struct post_counters *c = arg;
+    struct db_rows rows;
+    c->count = 0;
+    enum err e = tx_query(
+        tx,
+        "SELECT p.id, p.like_count, (SELECT COUNT(*) FROM likes WHERE post_id = p.id), "
+        "p.comment_count, "
+        "(SELECT COUNT(*) FROM comments WHERE post_id = p.id AND deleted_at IS NULL) "
+        "FROM posts p WHERE p.author_id = $1 AND p.id < $2 AND p.deleted_at IS NULL "
+        "ORDER BY p.id DESC LIMIT $3",
+        DB_ARGS(DB_I64(c->author), DB_I64(c->below), DB_I64(POSTS_A_READ)), &rows);
+    if (e)
+        return e;
+    for (; c->count < POSTS_A_READ && db_next(&rows); c->count++) {
+        c->posts[c->count].id = db_id(&rows, 0);
+        c->posts[c->count].likes = db_i64(&rows, 1);
+        c->posts[c->count].likes_actual = db_i64(&rows, 2);
+        c->posts[c->count].comments = db_i64(&rows, 3);
+        c->posts[c->count].comments_actual = db_i64(&rows, 4);
+    }
+    return db_rows_done(&rows);
+}
+
+/* Tells the caches in commit order, by events that are nobody's act. */
+static enum err repair_post(struct tx *tx, void *arg)
+{
+    uint64_t id = *(const uint64_t *)arg;
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "UPDATE posts SET "
+                          "like_count = (SELECT COUNT(*) FROM likes WHERE post_id = $1), "
+                          "comment_count = (SELECT COUNT(*) FROM comments WHERE post_id = $1 "
+                          "AND deleted_at IS NULL) WHERE id = $1 "
+                          "RETURNING like_count, comment_count",
+                          DB_ARGS(DB_I64(id)), &rows);
+    if (e)
+        return e;
+    bool found = db_next(&rows);
+    int64_t likes = found ? db_i64(&rows, 0) : 0;
+    int64_t comments = found ? db_i64(&rows, 1) : 0;
+    e = db_rows_done(&rows);
+    if (e || !found)
+        return e;
+    e = outbox_emit(tx,
+                    (struct event){.type = EVENT_POST_UNLIKED, .object = id, .value = likes});
+    if (!e)
+        e = outbox_emit(
+            tx, (struct event){.type = EVENT_POST_UNCOMMENTED, .object = id, .value = comments});
+    return e;
+}
+
+static enum err check_post(struct check *k, const struct post_counters *c, size_t i)
+{
+    uint64_t id = c->posts[i].id;
+    bool likes = c->posts[i].likes != c->posts[i].likes_actual;
+    bool comments = c->posts[i].comments != c->posts[i].comments_actual;
+    k->result->counters += 2;
+    k->result->counter_errors += (uint64_t)likes + (uint64_t)comments;
+    if (likes)
+        report_counter(k, "post", id, "like_count", c->posts[i].likes, c->posts[i].likes_actual);
+    if (comments)
+        report_counter(k, "post", id, "comment_count", c->posts[i].comments,
+                       c->posts[i].comments_actual);
+    if (!k->repair || !(likes || comments))
+        return OK;
+    enum err e = db_write(k->db, repair_post, &id, NULL);
+    k->result->repaired += !e;
+    return e;
+}
+
+enum err check_post_counters(struct check *k, uint64_t account)
+{
+    struct post_counters *c = ARENA_NEW(&k->arena, struct post_counters);
+    c->author = account;
+    c->below = INT64_MAX;
+    for (size_t seen = 0; seen < k->depth; seen += c->count) {
+        enum err e = db_read(k->db, read_post_counters, c, NULL);
+        for (size_t i = 0; !e && i < c->count; i++)
+            e = check_post(k, c, i);
+        if (e || c->count < POSTS_A_READ)
+            return e;
+        c->below = c->posts[c->count - 1].id;
+    }
+    return OK;
+}

@@ -1,0 +1,147 @@
+/* The graph in memory against the edges in truth, from both ends: the views keep each edge twice, once
+ * for reading feeds and once for fanning out, and either could be wrong alone. Both lists are walked
+ * side by side in rising order. */
+#include "model/truth_check.h"
+
+enum { EDGES_A_PAGE = 1000 };
+
+struct side {
+    uint64_t ids[EDGES_A_PAGE];
+    size_t at, count;
+    uint64_t after; /* the last id read */
+    bool end;
+};
+
+struct edge_walk {
+    struct check *check;
+    uint64_t account;
+    bool followers;
+    struct side truth, views;
+};
+
+static enum err read_edges(struct tx *tx, void *arg)
+{
+    struct edge_walk *w = arg;
+    struct db_rows rows;
+    const struct db_value args[] = {DB_I64(w->account), DB_I64(w->truth.after),
+                                    DB_I64(EDGES_A_PAGE)};
+    w->truth.count = 0;
+    enum err e = w->followers
+                     ? tx_query(tx,
+                                "SELECT follower_id FROM follows WHERE followee_id = $1 "
+                                "AND follower_id > $2 ORDER BY follower_id LIMIT $3",
+                                args, 3, &rows)
+                     : tx_query(tx,
+                                "SELECT followee_id FROM follows WHERE follower_id = $1 "
+                                "AND followee_id > $2 ORDER BY followee_id LIMIT $3",
+                                args, 3, &rows);
+    if (e)
+        return e;
+    while (w->truth.count < EDGES_A_PAGE && db_next(&rows))
+        w->truth.ids[w->truth.count++] = db_id(&rows, 0);
+    return db_rows_done(&rows);
+}
+
+static enum err refill(struct edge_walk *w, struct side *s)
+{
+    if (s->at < s->count || s->end)
+        return OK;
+    enum err e = s == &w->truth
+                     ? db_read(w->check->db, read_edges, w, NULL)
+                     : views_neighbours(w->check->views, w->account, w->followers, s->after, s->ids,
+                                        EDGES_A_PAGE, &s->count);
+    if (e)
+        return e;
+    s->at = 0;
+    s->end = s->count < EDGES_A_PAGE;
+    if (s->count > 0)
+        s->after = s->ids[s->count - 1];
+    return OK;
+}
+
+struct edge {
+    uint64_t follower, followee;
+    bool present;
+};
+
+static enum err read_edge(struct tx *tx, void *arg)
+{
+    struct edge *edge = arg;
+    int64_t count = 0;
+    enum err e =
+        tx_get_i64(tx, "SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2",
+                   DB_ARGS(DB_I64(edge->follower), DB_I64(edge->followee)), &count);
+    edge->present = count > 0;
+    return e;
+}
+
+/* Truth and views differed about this edge when their pages were read. Do they still? */
+static enum err look_again(struct edge_walk *w, uint64_t other, struct edge *edge, bool *differs)
+{
+    edge->follower = w->followers ? other : w->account;
+    edge->followee = w->followers ? w->account : other;
+    *differs = true;
+    enum err e = OK;
+    for (int look = 1; !e && *differs && look < CHECK_LOOKS; look++) {
+        uint64_t found = 0;
+        size_t n = 0;
+        e = db_read(w->check->db, read_edge, edge, NULL);
+        if (!e)
+            e = views_neighbours(w->check->views, w->account, w->followers, other - 1, &found, 1, &n);
+        *differs = edge->present != (n == 1 && found == other);
+    }
+    return e;
+}
+
+static enum err report(struct edge_walk *w, const struct edge *edge)
+{
+    struct check *k = w->check;
+    k->result->edge_errors++;
+    json_object_begin(k->j);
+    json_put(k->j, "kind", str, STR("edge"));
+    json_put(k->j, "follower", id, edge->follower);
+    json_put(k->j, "followee", id, edge->followee);
+    json_put(k->j, "only_in", str, edge->present ? STR("truth") : STR("views"));
+    json_object_end(k->j);
+    if (!k->repair)
+        return OK;
+    struct view_change change = {.kind = VIEW_FOLLOW,
+                                 .on = edge->present,
+                                 .account = edge->follower,
+                                 .other = edge->followee};
+    enum err e = views_apply(k->views, &change, 1);
+    k->result->repaired += !e;
+    return e;
+}
+
+enum err check_graph(struct check *k, uint64_t account, bool followers)
+{
+    struct edge_walk *w = ARENA_NEW(&k->arena, struct edge_walk);
+    w->check = k;
+    w->account = account;
+    w->followers = followers;
+    for (;;) {
+        enum err e = refill(w, &w->truth);
+        if (!e)
+            e = refill(w, &w->views);
+        if (e)
+            return e;
+        bool truth = w->truth.at < w->truth.count, views = w->views.at < w->views.count;
+        if (!truth && !views)
+            return OK;
+        uint64_t a = truth ? w->truth.ids[w->truth.at] : UINT64_MAX;
+        uint64_t b = views ? w->views.ids[w->views.at] : UINT64_MAX;
+        k->result->edges++;
+        w->truth.at += a <= b;
+        w->views.at += b <= a;
+        if (a == b)
+            continue;
+        struct edge edge;
+        bool differs;
+        e = look_again(w, a < b ? a : b, &edge, &differs);
+        if (!e && differs)
+            e = report(w, &edge);
+        if (e)
+            return e;
+    }
+}

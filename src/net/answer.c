@@ -1,0 +1,175 @@
+/* Rendering. The head is written with plain copies into a buffer of a size that is known
+ * beforehand: this runs for every request. */
+#include "net/answer.h"
+
+#include <time.h>
+
+#include "base/check.h"
+#include "base/json_out.h"
+
+/* Status line, date, type, length and connection without what is counted separately. */
+enum { FIXED_HEAD_MAX = 256 };
+
+#define REASON_TABLE(X)                                                                            \
+    X(200, "OK")                                                                                   \
+    X(201, "Created")                                                                              \
+    X(202, "Accepted")                                                                             \
+    X(204, "No Content")                                                                           \
+    X(301, "Moved Permanently")                                                                    \
+    X(302, "Found")                                                                                \
+    X(303, "See Other")                                                                            \
+    X(304, "Not Modified")                                                                         \
+    X(307, "Temporary Redirect")                                                                   \
+    X(308, "Permanent Redirect")                                                                   \
+    X(400, "Bad Request")                                                                          \
+    X(401, "Unauthorized")                                                                         \
+    X(403, "Forbidden")                                                                            \
+    X(404, "Not Found")                                                                            \
+    X(405, "Method Not Allowed")                                                                   \
+    X(406, "Not Acceptable")                                                                       \
+    X(408, "Request Timeout")                                                                      \
+    X(409, "Conflict")                                                                             \
+    X(410, "Gone")                                                                                 \
+    X(411, "Length Required")                                                                      \
+    X(412, "Precondition Failed")                                                                  \
+    X(413, "Content Too Large")                                                                    \
+    X(414, "URI Too Long")                                                                         \
+    X(415, "Unsupported Media Type")                                                               \
+    X(417, "Expectation Failed")                                                                   \
+    X(422, "Unprocessable Content")                                                                \
+    X(429, "Too Many Requests")                                                                    \
+    X(431, "Request Header Fields Too Large")                                                      \
+    X(500, "Internal Server Error")                                                                \
+    X(501, "Not Implemented")                                                                      \
+    X(503, "Service Unavailable")                                                                  \
+    X(505, "HTTP Version Not Supported")                                                           \
+    X(507, "Insufficient Storage")
+
+static struct str status_line(int status)
+{
+    switch (status) {
+#define STATUS_LINE(code, reason)                                                                  \
+    case code:                                                                                     \
+        return STR("HTTP/1.1 " #code " " reason "\r\n");
+        REASON_TABLE(STATUS_LINE)
+#undef STATUS_LINE
+    default:
+        return (struct str){0};
+    }
+}
+
+const char *answer_reason(int status)
+{
+    switch (status) {
+#define REASON(code, reason)                                                                       \
+    case code:                                                                                     \
+        return reason;
+        REASON_TABLE(REASON)
+#undef REASON
+    default:
+        return "Other";
+    }
+}
+
+void date_line_update(struct date_line *d, int64_t wall_second)
+{
+    if (d->second == wall_second)
+        return;
+    d->second = wall_second;
+    /* Not strftime: the names must not follow a locale. */
+    static const char days[] = "SunMonTueWedThuFriSat";
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    time_t t = (time_t)wall_second;
+    struct tm tm;
+    CHECK(gmtime_r(&t, &tm));
+    const int numbers[][2] = {/* where, what */
+                              {11, tm.tm_mday},       {18, (tm.tm_year + 1900) / 100},
+                              {20, tm.tm_year % 100}, {23, tm.tm_hour},
+                              {26, tm.tm_min},        {29, tm.tm_sec}};
+    memcpy(d->text, "Date: ---, -- --- ---- --:--:-- GMT\r\n", DATE_LINE_LEN);
+    memcpy(d->text + 6, days + 3 * tm.tm_wday, 3);
+    memcpy(d->text + 14, months + 3 * tm.tm_mon, 3);
+    for (size_t i = 0; i < COUNT_OF(numbers); i++) {
+        d->text[numbers[i][0]] = (char)('0' + numbers[i][1] / 10 % 10);
+        d->text[numbers[i][0] + 1] = (char)('0' + numbers[i][1] % 10);
+    }
+}
+
+void answer_problem(struct http_exchange *x, int status, const char *detail)
+{
+    x->status = status;
+    x->content_type = STR("application/problem+json");
+    buf_clear(&x->head);
+    buf_clear(&x->out);
+    x->out.max = HTTP_ANSWER_MAX; /* a handler may have set a lower one, which this need not fit */
+    struct json_out j;
+    json_out_init(&j, &x->out);
+    json_object_begin(&j);
+    json_put(&j, "type", str, STR("about:blank"));
+    json_put(&j, "title", str, str_of(answer_reason(status)));
+    json_put(&j, "status", i64, status);
+    json_put(&j, "detail", str, str_of(detail));
+    json_object_end(&j);
+}
+
+static char *put(char *to, struct str s)
+{
+    memcpy(to, s.ptr, s.len);
+    return to + s.len;
+}
+
+static char *put_number(char *to, uint64_t value)
+{
+    char digits[20];
+    size_t n = 0;
+    do {
+        digits[n++] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value > 0);
+    while (n > 0)
+        *to++ = digits[--n];
+    return to;
+}
+
+static char *put_status_line(char *to, int status)
+{
+    struct str line = status_line(status);
+    if (line.ptr)
+        return put(to, line);
+    to = put(to, STR("HTTP/1.1 "));
+    to = put_number(to, (uint64_t)status);
+    return put(to, STR(" Other\r\n"));
+}
+
+void answer_render(struct exchange *e, const struct date_line *date, bool keep_alive)
+{
+    struct http_exchange *x = &e->x;
+    CHECK(x->status >= 200 && x->status <= 599);
+    if (x->out.failed || x->head.failed)
+        answer_problem(x, 500, "the answer outgrew its limit");
+    bool bodiless = x->status == 204 || x->status == 304;
+    e->wire_body_len = bodiless || x->method == HTTP_M_HEAD ? 0 : x->out.len;
+
+    char *start = buf_reserve(&e->wire, FIXED_HEAD_MAX + x->content_type.len + x->head.len);
+    CHECK(start);
+    char *to = put_status_line(start, x->status);
+    to = put(to, (struct str){date->text, DATE_LINE_LEN});
+    if (!bodiless) {
+        if (x->out.len > 0) {
+            to = put(to, STR("Content-Type: "));
+            to = put(to, x->content_type);
+            to = put(to, STR("\r\n"));
+        }
+        to = put(to, STR("Content-Length: "));
+        to = put_number(to, x->out.len);
+        to = put(to, STR("\r\n"));
+    }
+    if (x->head.len > 0)
+        to = put(to, buf_view(&x->head));
+    if (!keep_alive)
+        to = put(to, STR("Connection: close\r\n"));
+    else if (e->request.http_1_0)
+        to = put(to, STR("Connection: keep-alive\r\n"));
+    to = put(to, STR("\r\n"));
+    e->wire.len = (size_t)(to - start);
+}

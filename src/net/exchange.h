@@ -1,0 +1,43 @@
+/* What stands behind a struct http_exchange: the request reader, the rendered answer, and who owns
+ * it. Exchanges are recycled with their buffers and arena, so that an ordinary GET allocates
+ * nothing.
+ *
+ * An exchange belongs to its loop, except between the call of the handler and http_answer(), when
+ * it is the handler's and only the loop's `conn` field may be touched by the loop. */
+#pragma once
+
+#include <uv.h>
+
+#include "net/http.h"
+#include "net/request.h"
+
+struct conn;
+struct loop;
+
+/* Longest text of an address: an IPv6 one with its scope. */
+enum { PEER_TEXT_MAX = 64 };
+
+/* Buffers larger than this are given back when an exchange is recycled. */
+enum { EXCHANGE_KEEP_MAX = 64 * 1024 };
+
+struct exchange {
+    struct http_exchange x; /* what the handler sees */
+    struct loop *loop;
+    struct conn *conn;     /* NULL: it has gone, nobody waits for the answer */
+    struct exchange *next; /* in the spare list or in the loop's inbox */
+    bool answered;         /* back from the handler */
+    size_t body_held;      /* what it adds to its loop's count of body bytes */
+    size_t unsent;         /* what it adds to its loop's count of bytes waiting to be sent */
+    struct buf wire;       /* the rendered head of the answer */
+    size_t wire_body_len;  /* how much of x.out follows it: none for HEAD, 204 and 304 */
+    uv_write_t write;
+    char peer[PEER_TEXT_MAX];
+    struct request request;
+};
+
+struct exchange *exchange_new(struct loop *loop);
+void exchange_free(struct exchange *e);
+void exchange_reset(struct exchange *e); /* ready for the next request */
+
+/* Shows the complete request to the handler's side. */
+void exchange_present(struct exchange *e, struct str peer, bool control, unsigned loop_index);

@@ -1,0 +1,24 @@
+/* A small blocking HTTP/1.1 client over a unix socket or loopback TCP: what the command line
+ * uses to talk to a running server, and what tests and the demo use. Not for event loops; one
+ * thread at a time. */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+
+struct http_client;
+
+/* Both connect at once. NULL: nobody listens there. */
+struct http_client *http_client_unix(const char *socket_path);
+struct http_client *http_client_tcp(const char *host, uint16_t port);
+void http_client_free(struct http_client *c);
+
+/* Sends one request on a kept connection and reads the whole answer into `body` (cleared first).
+ * `headers`: extra lines "Name: value\r\n…" or NULL. Returns an error only when no answer came:
+ *   UNAVAILABLE     nobody is there, or the answer broke off; the request may be repeated
+ *   UNKNOWN_COMMIT  the same for a POST or PATCH that had been sent: it may have been carried out
+ *   TIMEOUT         not within `timeout_ms`
+ *   TOO_LARGE       the answer outgrew the ceiling of `body` */
+enum err http_client_call(struct http_client *c, const char *method, const char *target,
+                          const char *headers, struct str request_body, int *status,
+                          struct buf *body, int64_t timeout_ms);

@@ -1,0 +1,322 @@
+/* The loop: life cycle, inbox, timeouts, draining.
+ *
+ * The inbox is a stack that other threads push answered exchanges on; the one who finds it empty
+ * wakes the loop, which takes it whole and turns it round. Ending is the delicate part: a thread
+ * may be about to wake a loop that has nothing left to do, and a handler may answer minutes after
+ * the loop has ended. So a pusher is counted in `senders` while it touches the loop, the loop waits
+ * for that to be zero before it closes its wake handle, and the struct itself is freed by whoever
+ * drops the last reference: the server, or the last late answer. */
+#include "net/loop.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "net/conn.h"
+#include "net/listen.h"
+
+enum { TICK_MIN_MS = 5, TICK_MAX_MS = 500, DRAIN_TICK_MS = 10 };
+
+/* Two ticks lie between the wish to stop and the end of idle connections, so that requests which
+ * had already arrived are read and answered. */
+enum { DRAIN_TICKS_BEFORE_IDLE = 2 };
+
+/* What the inbox holds after the loop's end: an address that is no exchange. */
+static char inbox_closed_mark;
+#define INBOX_CLOSED ((struct exchange *)(void *)&inbox_closed_mark)
+
+static _Thread_local struct loop *this_loop;
+
+/* ---- exchanges ---- */
+
+struct exchange *loop_take_exchange(struct loop *loop)
+{
+    struct exchange *e = loop->spare_exchanges;
+    if (!e)
+        return exchange_new(loop);
+    loop->spare_exchanges = e->next;
+    loop->spare_exchange_count--;
+    e->next = NULL;
+    return e;
+}
+
+void loop_recycle_exchange(struct loop *loop, struct exchange *e)
+{
+    loop->body_held -= e->body_held;
+    if (loop->spare_exchange_count >= SPARE_EXCHANGES_MAX) {
+        exchange_free(e);
+        return;
+    }
+    exchange_reset(e);
+    e->next = loop->spare_exchanges;
+    loop->spare_exchanges = e;
+    loop->spare_exchange_count++;
+}
+
+/* ---- answers ---- */
+
+static void take_answer(struct loop *loop, struct exchange *e)
+{
+    loop->handed_out--;
+    conn_answer(e);
+}
+
+/* The loop has ended: nobody is left to send it. */
+static void drop_late_answer(struct exchange *e)
+{
+    struct loop *loop = e->loop;
+    exchange_free(e);
+    loop_unref(loop);
+}
+
+void loop_post(struct exchange *e)
+{
+    struct loop *loop = e->loop;
+    atomic_fetch_add(&loop->senders, 1);
+    struct exchange *head = atomic_load(&loop->inbox);
+    do {
+        if (head == INBOX_CLOSED) {
+            atomic_fetch_sub(&loop->senders, 1);
+            drop_late_answer(e);
+            return;
+        }
+        e->next = head;
+    } while (!atomic_compare_exchange_weak(&loop->inbox, &head, e));
+    if (!head)
+        uv_async_send(&loop->wake);
+    atomic_fetch_sub(&loop->senders, 1);
+}
+
+void http_answer(struct http_exchange *x)
+{
+    struct exchange *e = CONTAINER_OF(x, struct exchange, x);
+    struct loop *loop = e->loop;
+    /* Inside another exchange's handler the answer takes the detour: sending it may start the next
+     * request of its connection, and handlers do not nest. */
+    if (this_loop == loop && (!loop->current || loop->current == e))
+        take_answer(loop, e);
+    else
+        loop_post(e);
+}
+
+static struct exchange *turn_round(struct exchange *newest_first)
+{
+    struct exchange *oldest_first = NULL;
+    while (newest_first) {
+        struct exchange *next = newest_first->next;
+        newest_first->next = oldest_first;
+        oldest_first = newest_first;
+        newest_first = next;
+    }
+    return oldest_first;
+}
+
+static void read_inbox(struct loop *loop)
+{
+    struct exchange *e = turn_round(atomic_exchange(&loop->inbox, NULL));
+    while (e) {
+        struct exchange *next = e->next;
+        e->next = NULL;
+        take_answer(loop, e);
+        e = next;
+    }
+}
+
+/* ---- time ---- */
+
+int64_t loop_now_ms(const struct loop *loop)
+{
+    return (int64_t)uv_now(&loop->uv);
+}
+
+const struct date_line *loop_date(struct loop *loop)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    date_line_update(&loop->date, now.tv_sec);
+    return &loop->date;
+}
+
+static uint64_t tick_ms(const struct http_config *c)
+{
+    int64_t least = c->head_timeout_ms;
+    const int64_t others[] = {c->idle_timeout_ms, c->write_timeout_ms, c->body_grace_ms};
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        if (others[i] < least)
+            least = others[i];
+    least /= 8;
+    return (uint64_t)(least < TICK_MIN_MS   ? TICK_MIN_MS
+                      : least > TICK_MAX_MS ? TICK_MAX_MS
+                                            : least);
+}
+
+/* ---- ending ---- */
+
+/* No connection is left: close the inbox and the loop's own handles; uv_run then returns. */
+static void finish(struct loop *loop)
+{
+    if (loop->finishing)
+        return;
+    loop->finishing = true;
+    /* Those still out hold the struct. They are counted before the inbox closes, as each may be
+     * answered at that moment. */
+    atomic_fetch_add(&loop->refs, (unsigned)loop->handed_out);
+    struct exchange *e = atomic_exchange(&loop->inbox, INBOX_CLOSED);
+    while (e) {
+        struct exchange *next = e->next;
+        loop->handed_out--;
+        exchange_free(e);
+        atomic_fetch_sub(&loop->refs, 1); /* never the last: the server holds one */
+        e = next;
+    }
+    while (atomic_load(&loop->senders) > 0)
+        sched_yield();
+    uv_close((uv_handle_t *)&loop->wake, NULL);
+    uv_close((uv_handle_t *)&loop->tick, NULL);
+}
+
+void loop_conn_closed(struct loop *loop)
+{
+    loop->conn_count--;
+    if (loop->draining && loop->conn_count == 0)
+        finish(loop);
+}
+
+static void on_tick(uv_timer_t *tick)
+{
+    struct loop *loop = tick->data;
+    int64_t now_ms = loop_now_ms(loop);
+    int64_t period_ms = (int64_t)uv_timer_get_repeat(tick);
+    /* When this thread was held up, bytes that came in time may wait unread: look next time. */
+    if (now_ms - loop->ticked_ms < 4 * period_ms)
+        conn_check_timeouts(loop);
+    loop->ticked_ms = now_ms;
+    if (!loop->draining)
+        return;
+    if (now_ms >= loop->drain_until_ms)
+        conn_close_all(loop);
+    else if (++loop->drain_ticks >= DRAIN_TICKS_BEFORE_IDLE)
+        conn_close_idle(loop);
+    if (loop->conn_count == 0)
+        finish(loop);
+}
+
+static void drain(struct loop *loop)
+{
+    loop->draining = true;
+    loop->drain_until_ms = loop_now_ms(loop) + atomic_load(&loop->stop_grace_ms);
+    if (loop->has_listener)
+        uv_close((uv_handle_t *)&loop->listener, NULL);
+    if (loop->has_control)
+        uv_close((uv_handle_t *)&loop->control, NULL);
+    uv_timer_start(&loop->tick, on_tick, DRAIN_TICK_MS, DRAIN_TICK_MS);
+}
+
+static void on_wake(uv_async_t *wake)
+{
+    struct loop *loop = wake->data;
+    if (atomic_load(&loop->stop_wanted) && !loop->draining)
+        drain(loop);
+    if (!loop->finishing)
+        read_inbox(loop);
+}
+
+void loop_stop(struct loop *loop, int64_t grace_ms)
+{
+    atomic_store(&loop->stop_grace_ms, grace_ms);
+    atomic_store(&loop->stop_wanted, true);
+    uv_async_send(&loop->wake);
+}
+
+void loop_unref(struct loop *loop)
+{
+    if (atomic_fetch_sub(&loop->refs, 1) == 1)
+        free(loop);
+}
+
+/* ---- life cycle ---- */
+
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct loop *loop = listener->data;
+    if (status == 0)
+        conn_accept(loop, listener, listener == (uv_stream_t *)&loop->control);
+}
+
+/* Both take the socket over, also when they fail. */
+static bool add_listener(struct loop *loop, int fd)
+{
+    uv_tcp_init(&loop->uv, &loop->listener);
+    loop->listener.data = loop;
+    loop->has_listener = true;
+    if (uv_tcp_open(&loop->listener, fd) != 0) {
+        close(fd);
+        return false;
+    }
+    return uv_listen((uv_stream_t *)&loop->listener, LISTEN_BACKLOG, on_connection) == 0;
+}
+
+static bool add_control(struct loop *loop, int fd)
+{
+    uv_pipe_init(&loop->uv, &loop->control, 0);
+    loop->control.data = loop;
+    loop->has_control = true;
+    if (uv_pipe_open(&loop->control, fd) != 0) {
+        close(fd);
+        return false;
+    }
+    return uv_listen((uv_stream_t *)&loop->control, LISTEN_BACKLOG, on_connection) == 0;
+}
+
+enum err loop_new(const struct http_config *config, unsigned index, _Atomic unsigned *connections,
+                  int listen_fd, int control_fd, struct loop **out)
+{
+    struct loop *loop = calloc(1, sizeof *loop);
+    CHECK(loop); /* a hundred kilobytes, at the start */
+    loop->config = *config;
+    loop->index = index;
+    loop->connections = connections;
+    loop->date.second = -1;
+    atomic_init(&loop->refs, 1);
+    /* These fail only where descriptors or memory have run out before the first connection. */
+    CHECK(uv_loop_init(&loop->uv) == 0);
+    CHECK(uv_async_init(&loop->uv, &loop->wake, on_wake) == 0);
+    CHECK(uv_timer_init(&loop->uv, &loop->tick) == 0);
+    loop->wake.data = loop->tick.data = loop;
+    bool ok = listen_fd < 0 || add_listener(loop, listen_fd);
+    ok = (control_fd < 0 || add_control(loop, control_fd)) && ok;
+    if (!ok) {
+        loop_stop(loop, 0);
+        loop_run(loop);
+        loop_unref(loop);
+        return ERR_UNAVAILABLE;
+    }
+    uv_timer_start(&loop->tick, on_tick, tick_ms(config), tick_ms(config));
+    *out = loop;
+    return OK;
+}
+
+static void free_spares(struct loop *loop)
+{
+    while (loop->spare_exchanges) {
+        struct exchange *e = loop->spare_exchanges;
+        loop->spare_exchanges = e->next;
+        exchange_free(e);
+    }
+    while (loop->spare_conns) {
+        struct conn *c = loop->spare_conns;
+        loop->spare_conns = c->next;
+        free(c);
+    }
+}
+
+void loop_run(struct loop *loop)
+{
+    this_loop = loop;
+    uv_run(&loop->uv, UV_RUN_DEFAULT);
+    CHECK(uv_loop_close(&loop->uv) == 0);
+    free_spares(loop);
+    this_loop = NULL;
+}

@@ -1,0 +1,110 @@
+/* The pool: one mutex, one list, N threads. Tasks block for tens of microseconds at least, so the
+ * lock is not what they wait for. */
+#include "net/pool.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+struct pool {
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    struct pool_task *first, *last;
+    size_t depth, queue_max;
+    bool stopping;
+    unsigned thread_count;
+    char name[12];
+    pthread_t threads[];
+};
+
+static void *run_tasks(void *arg)
+{
+    struct pool *p = arg;
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        while (!p->first && !p->stopping)
+            pthread_cond_wait(&p->work, &p->lock);
+        struct pool_task *task = p->first;
+        if (!task)
+            break; /* stopping, and nothing left */
+        p->first = task->next;
+        if (!p->first)
+            p->last = NULL;
+        p->depth--;
+        pthread_mutex_unlock(&p->lock);
+        task->next = NULL;
+        task->run(task);
+        pthread_mutex_lock(&p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+struct pool *pool_new(unsigned threads, size_t queue_max, const char *name)
+{
+    CHECK(threads > 0 && queue_max > 0);
+    struct pool *p = calloc(1, sizeof *p + threads * sizeof p->threads[0]);
+    CHECK(p);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    p->queue_max = queue_max;
+    snprintf(p->name, sizeof p->name, "%s", name);
+
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the thread that wires the program */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (unsigned i = 0; i < threads; i++) {
+        CHECK(pthread_create(&p->threads[i], NULL, run_tasks, p) == 0);
+        char thread_name[16];
+        snprintf(thread_name, sizeof thread_name, "%s-%u", p->name, i % 1000);
+        pthread_setname_np(p->threads[i], thread_name);
+        p->thread_count++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return p;
+}
+
+bool pool_submit(struct pool *p, struct pool_task *task)
+{
+    task->next = NULL;
+    pthread_mutex_lock(&p->lock);
+    bool taken = !p->stopping && p->depth < p->queue_max;
+    if (taken) {
+        if (p->last)
+            p->last->next = task;
+        else
+            p->first = task;
+        p->last = task;
+        p->depth++;
+        pthread_cond_signal(&p->work);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return taken;
+}
+
+size_t pool_depth(struct pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    size_t depth = p->depth;
+    pthread_mutex_unlock(&p->lock);
+    return depth;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->stopping = true;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    for (unsigned i = 0; i < p->thread_count; i++)
+        pthread_join(p->threads[i], NULL);
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}

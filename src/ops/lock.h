@@ -1,0 +1,18 @@
+/* The data folder belongs to one process at a time: an flock on DATA/lock, which the kernel gives
+ * back however its holder ends, with the holder's process id inside for the message that the next
+ * one prints. */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct data_lock {
+    int fd;
+};
+
+/* Creates the folder (mode 0700) when it is missing. On failure `why` says so:
+ * ERR_CONFLICT "another server (pid 123) uses ./data"; ERR_UNAVAILABLE: cannot be created or
+ * written. */
+enum err data_lock_take(struct data_lock *lock, const char *folder, char why[300]);
+void data_lock_release(struct data_lock *lock);

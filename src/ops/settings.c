@@ -1,0 +1,485 @@
+/* Reads the settings table from flags, environment and file.
+ *
+ * Each setting is kept twice: parsed, in its own field, and as it was written (`given`), with where
+ * it came from, so that `fantail config` can show exactly what somebody typed. TEXT fields point
+ * into `given`, or at the table's default. Sources are read from the weakest to the strongest, so
+ * that a later one simply replaces an earlier one; the data folder and the file's name are looked
+ * up first, because they say which file to read.
+ *
+ * Every message names the setting, the value, where it came from and what is allowed: somebody will
+ * read it at the moment when a server does not start. */
+#include "ops/settings.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "ops/nearest.h"
+
+extern char **environ;
+
+enum { WHY_MAX = 300, FILE_MAX = 256 * 1024, PATH_TEXT_MAX = 4096, NUMBER_TEXT_MAX = 32 };
+
+struct setting {
+    const char *name;
+    enum setting_kind kind;
+    const char *standard; /* its default */
+    int64_t min, max;
+    const char *help;
+    size_t offset; /* of its field in struct settings */
+};
+
+#define FIELD_NAME_TEXT(id)   id
+#define FIELD_NAME_NUMBER(id) id
+#define FIELD_NAME_SWITCH(id) id
+#define FIELD_NAME_SPAN(id)   id##_ms
+#define FIELD_NAME_SIZE(id)   id##_bytes
+#define SETTING_ROW(id, name, kind, def, min, max, help)                                           \
+    {name, SETTING_##kind, def, min, max, help, offsetof(struct settings, FIELD_NAME_##kind(id))},
+
+static const struct setting table[SETTING_COUNT] = {SETTINGS_TABLE(SETTING_ROW)};
+
+/* ---- one value ---- */
+
+struct unit {
+    const char *suffix;
+    int64_t factor;
+};
+
+static const struct unit span_units[] = {{"ms", 1},      {"s", 1000},     {"m", 60000},
+                                         {"h", 3600000}, {"d", 86400000}, {NULL, 0}};
+static const struct unit size_units[] = {{"", 1},
+                                         {"K", INT64_C(1) << 10},
+                                         {"M", INT64_C(1) << 20},
+                                         {"G", INT64_C(1) << 30},
+                                         {"T", INT64_C(1) << 40},
+                                         {NULL, 0}};
+static const struct unit no_units[] = {{"", 1}, {NULL, 0}};
+
+/* A whole number and one of the units; spans may also be a bare 0. */
+static bool parse_amount(const char *text, const struct unit *units, int64_t *out)
+{
+    size_t digits = strspn(text, "0123456789");
+    int64_t number;
+    if (digits == 0 || !str_parse_i64((struct str){text, digits}, &number))
+        return false;
+    if (number == 0 && text[digits] == '\0') {
+        *out = 0;
+        return true;
+    }
+    for (const struct unit *u = units; u->suffix; u++) {
+        bool same = units == size_units ? strcasecmp(text + digits, u->suffix) == 0
+                                        : strcmp(text + digits, u->suffix) == 0;
+        if (same)
+            return !__builtin_mul_overflow(number, u->factor, out);
+    }
+    return false;
+}
+
+/* A bound, written the way that a person would write the value. */
+static void print_amount(int64_t value, enum setting_kind kind, char out[NUMBER_TEXT_MAX])
+{
+    const struct unit *units = kind == SETTING_SPAN   ? span_units
+                               : kind == SETTING_SIZE ? size_units
+                                                      : no_units;
+    const struct unit *best = units;
+    for (const struct unit *u = units; u->suffix; u++)
+        if (value != 0 && value % u->factor == 0)
+            best = u;
+    snprintf(out, NUMBER_TEXT_MAX, "%lld%s", (long long)(value / best->factor),
+             value == 0 ? "" : best->suffix);
+}
+
+static const char *kind_wants(enum setting_kind kind)
+{
+    switch (kind) {
+    case SETTING_SWITCH:
+        return "on or off";
+    case SETTING_SPAN:
+        return "a time such as 30d, 12h, 5m, 10s or 250ms";
+    case SETTING_SIZE:
+        return "a size such as 64M or 2G";
+    default:
+        return "a whole number";
+    }
+}
+
+static enum err parse_number(struct settings *s, const struct setting *t, const char *value,
+                             const char *where, char *why)
+{
+    const struct unit *units = t->kind == SETTING_SPAN   ? span_units
+                               : t->kind == SETTING_SIZE ? size_units
+                                                         : no_units;
+    int64_t number;
+    if (!parse_amount(value, units, &number)) {
+        snprintf(why, WHY_MAX, "%s: '%.80s' (from %s) is not %s", t->name, value, where,
+                 kind_wants(t->kind));
+        return ERR_INVALID;
+    }
+    if (number < t->min || number > t->max) {
+        char low[NUMBER_TEXT_MAX], high[NUMBER_TEXT_MAX];
+        print_amount(t->min, t->kind, low);
+        print_amount(t->max, t->kind, high);
+        snprintf(why, WHY_MAX, "%s: '%.80s' (from %s) is out of range: %s to %s", t->name, value,
+                 where, low, high);
+        return ERR_INVALID;
+    }
+    memcpy((char *)s + t->offset, &number, sizeof(number));
+    return OK;
+}
+
+static enum err parse_switch(struct settings *s, const struct setting *t, const char *value,
+                             const char *where, char *why)
+{
+    bool on = strcmp(value, "on") == 0;
+    if (!on && strcmp(value, "off") != 0) {
+        snprintf(why, WHY_MAX, "%s: '%.80s' (from %s) is not %s", t->name, value, where,
+                 kind_wants(t->kind));
+        return ERR_INVALID;
+    }
+    memcpy((char *)s + t->offset, &on, sizeof(on));
+    return OK;
+}
+
+/* Texts that only a few values fit are checked here, so that a bad one is found with its origin. */
+static enum err check_text(const struct setting *t, const char *value, const char *where, char *why)
+{
+    enum log_level level;
+    char host[256];
+    uint16_t port;
+    if (t == &table[SETTING_ID_log_level] && !log_level_parse(str_of(value), &level)) {
+        snprintf(why, WHY_MAX, "%s: '%.80s' (from %s) is not debug, info, warn or error", t->name,
+                 value, where);
+        return ERR_INVALID;
+    }
+    if (t == &table[SETTING_ID_listen] && !settings_split_address(value, host, &port)) {
+        snprintf(why, WHY_MAX, "%s: '%.80s' (from %s) is not HOST:PORT, such as 127.0.0.1:8080",
+                 t->name, value, where);
+        return ERR_INVALID;
+    }
+    if (t == &table[SETTING_ID_data] && value[0] == '\0') {
+        snprintf(why, WHY_MAX, "%s: '' (from %s) is not a folder", t->name, where);
+        return ERR_INVALID;
+    }
+    return OK;
+}
+
+static enum err set_value(struct settings *s, size_t i, const char *value, enum setting_source from,
+                          const char *where, char *why)
+{
+    const struct setting *t = &table[i];
+    enum err e;
+    if (t->kind == SETTING_TEXT)
+        e = check_text(t, value, where, why);
+    else if (t->kind == SETTING_SWITCH)
+        e = parse_switch(s, t, value, where, why);
+    else
+        e = parse_number(s, t, value, where, why);
+    if (e)
+        return e;
+    char *copy = strdup(value);
+    CHECK(copy);
+    free(s->given[i]);
+    s->given[i] = copy;
+    s->from[i] = from;
+    if (t->kind == SETTING_TEXT) {
+        const char *text = copy;
+        memcpy((char *)s + t->offset, &text, sizeof(text));
+    }
+    return OK;
+}
+
+static size_t find_setting(struct str name)
+{
+    size_t i = 0;
+    while (i < SETTING_COUNT && !str_eq(name, str_of(table[i].name)))
+        i++;
+    return i;
+}
+
+void settings_default(struct settings *s)
+{
+    memset(s, 0, sizeof(*s));
+    char why[WHY_MAX];
+    for (size_t i = 0; i < SETTING_COUNT; i++) {
+        enum err e = set_value(s, i, table[i].standard, FROM_DEFAULT, "the defaults", why);
+        CHECK(e == OK);
+    }
+}
+
+void settings_done(struct settings *s)
+{
+    for (size_t i = 0; i < SETTING_COUNT; i++)
+        free(s->given[i]);
+    free(s->file);
+    memset(s, 0, sizeof(*s));
+}
+
+/* ---- flags ---- */
+
+/* One argument read as a flag: which setting, and its value (in the same or in the next argument).
+ */
+struct flag {
+    size_t setting; /* SETTING_COUNT: not a setting */
+    bool config;    /* --config FILE */
+    const char *value;
+    int used; /* arguments */
+};
+
+static enum err read_flag(char **argv, int left, struct flag *out, char *why)
+{
+    *out = (struct flag){.setting = SETTING_COUNT, .used = 1};
+    if (strncmp(argv[0], "--", 2) != 0 || argv[0][2] == '\0')
+        return OK;
+    const char *name = argv[0] + 2;
+    size_t name_len = strcspn(name, "=");
+    out->config = name_len == 6 && memcmp(name, "config", 6) == 0;
+    out->setting = find_setting((struct str){name, name_len});
+    if (!out->config && out->setting == SETTING_COUNT)
+        return OK;
+    if (name[name_len] == '=') {
+        out->value = name + name_len + 1;
+        return OK;
+    }
+    if (left < 2) {
+        snprintf(why, WHY_MAX, "--%.*s needs a value", (int)name_len, name);
+        return ERR_INVALID;
+    }
+    out->value = argv[1];
+    out->used = 2;
+    return OK;
+}
+
+/* Walks argv; keeps the settings (`s` not NULL) or only finds --data and --config. Everything after
+ * a bare "--" belongs to the command. */
+static enum err read_flags(struct settings *s, int argc, char **argv, char **rest, int *rest_count,
+                           const char **data, const char **config, char *why)
+{
+    int kept = 0;
+    bool ended = false;
+    for (int i = 0; i < argc;) {
+        struct flag f = {.setting = SETTING_COUNT, .used = 1};
+        ended = ended || strcmp(argv[i], "--") == 0;
+        enum err e = ended ? OK : read_flag(argv + i, argc - i, &f, why);
+        if (e)
+            return e;
+        if (f.config)
+            *config = f.value;
+        else if (f.setting == SETTING_ID_data)
+            *data = f.value;
+        if (s && f.setting < SETTING_COUNT)
+            e = set_value(s, f.setting, f.value, FROM_FLAG, "the command line", why);
+        if (e)
+            return e;
+        if (!f.config && f.setting == SETTING_COUNT)
+            rest[kept++] = argv[i];
+        i += f.used;
+    }
+    rest[kept] = NULL;
+    *rest_count = kept;
+    return OK;
+}
+
+/* ---- environment ---- */
+
+static void variable_name(const char *setting, char *out, size_t size)
+{
+    snprintf(out, size, "FANTAIL_%s", setting);
+    for (char *p = out; *p; p++)
+        *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+}
+
+static enum err read_environment(struct settings *s, char *why)
+{
+    for (size_t i = 0; i < SETTING_COUNT; i++) {
+        char variable[64];
+        variable_name(table[i].name, variable, sizeof(variable));
+        const char *value = getenv(variable);
+        if (!value)
+            continue;
+        enum err e = set_value(s, i, value, FROM_ENVIRONMENT, variable, why);
+        if (e)
+            return e;
+    }
+    return OK;
+}
+
+void settings_unknown_environment(void (*visit)(void *ctx, const char *variable), void *ctx)
+{
+    for (char **entry = environ; entry && *entry; entry++) {
+        struct str rest = str_of(*entry), name;
+        if (!str_starts(rest, STR("FANTAIL_")) || !str_split(&rest, '=', &name))
+            continue;
+        bool known = str_eq(name, STR("FANTAIL_FAULT")) || str_eq(name, STR("FANTAIL_CONFIG"));
+        for (size_t i = 0; i < SETTING_COUNT && !known; i++) {
+            char variable[64];
+            variable_name(table[i].name, variable, sizeof(variable));
+            known = str_eq(name, str_of(variable));
+        }
+        if (known)
+            continue;
+        char shown[100];
+        snprintf(shown, sizeof(shown), "%.*s", STR_ARG(name));
+        visit(ctx, shown);
+    }
+}
+
+/* ---- file ---- */
+
+static enum err read_line(struct settings *s, struct str line, const char *path, unsigned number,
+                          bool found_by_data, char *why)
+{
+    line = str_trim(line);
+    if (line.len > 0 && line.ptr[line.len - 1] == '\r')
+        line = str_trim((struct str){line.ptr, line.len - 1});
+    if (line.len == 0 || line.ptr[0] == '#')
+        return OK;
+    char where[160];
+    snprintf(where, sizeof(where), "%.120s line %u", path, number);
+    struct str value = line, name;
+    if (!memchr(line.ptr, '=', line.len) || !str_split(&value, '=', &name)) {
+        snprintf(why, WHY_MAX, "%s: '%.*s' is not NAME = VALUE", where,
+                 (int)(line.len < 60 ? line.len : 60), line.ptr);
+        return ERR_INVALID;
+    }
+    name = str_trim(name);
+    value = str_trim(value);
+    size_t i = find_setting(name);
+    if (i == SETTING_COUNT) {
+        char typed[64];
+        const char *names[SETTING_COUNT];
+        for (size_t k = 0; k < SETTING_COUNT; k++)
+            names[k] = table[k].name;
+        snprintf(typed, sizeof(typed), "%.*s", STR_ARG(name));
+        const char *near = nearest_word(typed, names, SETTING_COUNT);
+        snprintf(why, WHY_MAX, "%s: there is no setting '%s'%s%s%s", where, typed,
+                 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        return ERR_INVALID;
+    }
+    if (i == SETTING_ID_data && found_by_data) {
+        snprintf(why, WHY_MAX, "%s: 'data' cannot be set in the data folder's own file", where);
+        return ERR_INVALID;
+    }
+    char text[PATH_TEXT_MAX];
+    if (value.len >= sizeof(text) || memchr(value.ptr, '\0', value.len)) {
+        snprintf(why, WHY_MAX, "%s: the value of '%s' is not plain text of at most %d bytes", where,
+                 table[i].name, PATH_TEXT_MAX - 1);
+        return ERR_INVALID;
+    }
+    memcpy(text, value.ptr, value.len);
+    text[value.len] = '\0';
+    return set_value(s, i, text, FROM_FILE, where, why);
+}
+
+/* A missing file is an error only when it was asked for. */
+static enum err read_file(struct settings *s, const char *path, bool asked_for, char *why)
+{
+    FILE *f = fopen(path, "re");
+    if (!f && (errno == ENOENT || errno == ENOTDIR) && !asked_for)
+        return OK;
+    char *text = f ? malloc(FILE_MAX) : NULL;
+    size_t len = text ? fread(text, 1, FILE_MAX, f) : 0;
+    if (!f || !text || ferror(f)) {
+        snprintf(why, WHY_MAX, "cannot read the settings file %.150s: %s", path, strerror(errno));
+        free(text);
+        if (f)
+            fclose(f);
+        return ERR_UNAVAILABLE;
+    }
+    fclose(f);
+    enum err e = OK;
+    if (len == FILE_MAX) {
+        snprintf(why, WHY_MAX, "the settings file %.150s is larger than %d KiB", path,
+                 FILE_MAX / 1024);
+        e = ERR_TOO_LARGE;
+    }
+    struct str rest = {text, len}, line;
+    for (unsigned number = 1; !e && str_split(&rest, '\n', &line); number++)
+        e = read_line(s, line, path, number, !asked_for, why);
+    free(text);
+    if (!e)
+        s->file = strdup(path);
+    return e;
+}
+
+/* ---- all of it ---- */
+
+static enum err check_together(const struct settings *s, char *why)
+{
+    if (s->celebrity_adaptive && s->celebrity_min > s->celebrity_max) {
+        snprintf(why, WHY_MAX, "celebrity-min (%lld) is above celebrity-max (%lld)",
+                 (long long)s->celebrity_min, (long long)s->celebrity_max);
+        return ERR_INVALID;
+    }
+    return OK;
+}
+
+enum err settings_load(struct settings *s, int argc, char **argv, char **rest, int *rest_count,
+                       char why[WHY_MAX])
+{
+    settings_default(s);
+    why[0] = '\0';
+    const char *data = NULL, *config = NULL;
+    enum err e = read_flags(NULL, argc, argv, rest, rest_count, &data, &config, why);
+    if (!e && !config)
+        config = getenv("FANTAIL_CONFIG");
+    if (!e && !data)
+        data = getenv("FANTAIL_DATA");
+    if (!e && config) {
+        e = read_file(s, config, true, why);
+    } else if (!e) {
+        char path[PATH_TEXT_MAX];
+        snprintf(path, sizeof(path), "%s/fantail.conf", data ? data : s->data);
+        e = read_file(s, path, false, why);
+    }
+    if (!e)
+        e = read_environment(s, why);
+    if (!e)
+        e = read_flags(s, argc, argv, rest, rest_count, &data, &config, why);
+    if (!e)
+        e = check_together(s, why);
+    if (e)
+        settings_done(s);
+    return e;
+}
+
+const char *settings_name(enum setting_id id)
+{
+    return table[id].name;
+}
+
+void settings_each(const struct settings *s,
+                   void (*visit)(void *ctx, const char *name, const char *value,
+                                 enum setting_source from, const char *help),
+                   void *ctx)
+{
+    for (size_t i = 0; i < SETTING_COUNT; i++)
+        visit(ctx, table[i].name, s->given[i], s->from[i], table[i].help);
+}
+
+bool settings_split_address(const char *address, char host[256], uint16_t *port)
+{
+    const char *colon = strrchr(address, ':');
+    if (!colon)
+        return false;
+    uint64_t number;
+    if (!str_parse_u64(str_of(colon + 1), &number) || number > 65535)
+        return false;
+    struct str name = {address, (size_t)(colon - address)};
+    if (name.len >= 2 && name.ptr[0] == '[' && name.ptr[name.len - 1] == ']')
+        name = (struct str){name.ptr + 1, name.len - 2};
+    else if (name.len > 0 && memchr(name.ptr, ':', name.len))
+        return false; /* an IPv6 address without its brackets: where would the port begin? */
+    if (name.len == 0)
+        name = STR("0.0.0.0");
+    if (name.len > 255)
+        return false;
+    memcpy(host, name.ptr, name.len);
+    host[name.len] = '\0';
+    *port = (uint16_t)number;
+    return true;
+}

@@ -1,0 +1,118 @@
+/* Every setting: its name, type, default, bounds and what it does, in one table. A value comes
+ * from a flag (--name), else the environment (FANTAIL_NAME), else the file (name = value), else
+ * the default; `fantail config` prints what is in force and from where. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+/* id, name, kind, default, minimum, maximum, help kinds: TEXT, NUMBER, SWITCH (on|off), SPAN
+ * (ms; written 30d, 12h, 5m, 10s, 250ms), SIZE (bytes; 64M, 2G) */
+/* clang-format off */
+#define SETTINGS_TABLE(X)                                                                        \
+    X(data, "data", TEXT, "./data", 0, 0, "folder of the embedded store")                        \
+    X(listen, "listen", TEXT, "127.0.0.1:8080", 0, 0, "HOST:PORT to serve on")                   \
+    X(loops, "loops", NUMBER, "0", 0, 64, "event-loop threads; 0: one per core")                 \
+    X(readers, "readers", NUMBER, "4", 1, 64,                                                    \
+      "threads for blocking reads, each with its own connection")                                \
+    X(fan_out_workers, "fan-out-workers", NUMBER, "2", 1, 64, "threads that deliver")            \
+    X(connections_max, "connections-max", NUMBER, "10000", 1, 1000000,                           \
+      "open connections at most")                                                                \
+    X(log_level, "log-level", TEXT, "info", 0, 0, "debug, info, warn or error")                  \
+    X(sign_up, "sign-up", SWITCH, "on", 0, 0, "may people create accounts themselves?")          \
+    X(cors_origins, "cors-origins", TEXT, "", 0, 0,                                              \
+      "origins that browsers may call from, comma-separated; * for any")                         \
+    X(session_life, "session-life", SPAN, "90d", 60000, INT64_C(315360000000),                   \
+      "how long an unused session lives")                                                        \
+    X(jwt_key, "jwt-key", TEXT, "", 0, 0,                                                        \
+      "accept JWTs: a PEM public key file, or a file that holds an HS256 secret")                \
+    X(jwt_issuer, "jwt-issuer", TEXT, "", 0, 0, "required iss of accepted JWTs; empty: any")     \
+    X(jwt_audience, "jwt-audience", TEXT, "", 0, 0, "required aud of accepted JWTs; empty: any") \
+    X(celebrity_threshold, "celebrity-threshold", NUMBER, "10000", 1, 1000000000,                \
+      "followers from which an author's posts are pulled instead of pushed")                     \
+    X(celebrity_adaptive, "celebrity-adaptive", SWITCH, "on", 0, 0,                              \
+      "let the threshold follow measured fan-out time")                                          \
+    X(celebrity_min, "celebrity-min", NUMBER, "1000", 1, 1000000000,                             \
+      "lower bound of the adaptive threshold")                                                   \
+    X(celebrity_max, "celebrity-max", NUMBER, "1000000", 1, 1000000000,                          \
+      "upper bound of the adaptive threshold")                                                   \
+    X(fan_out_target, "fan-out-target", SPAN, "500ms", 1, 3600000,                               \
+      "p95 of fan-out time that the threshold aims at")                                          \
+    X(timeline_cap, "timeline-cap", NUMBER, "1000", 10, 100000, "posts kept in a home timeline") \
+    X(inactive_after, "inactive-after", SPAN, "30d", 1000, INT64_C(315360000000),                \
+      "drop the timeline of somebody not seen for this long")                                    \
+    X(active_within, "active-within", SPAN, "7d", 1000, INT64_C(315360000000),                   \
+      "large fan-outs serve people seen within this first")                                      \
+    X(max_following, "max-following", NUMBER, "10000", 1, 1000000,                               \
+      "accounts one person may follow")                                                          \
+    X(lane_concurrency, "lane-concurrency", NUMBER, "10", 1, 1000,                               \
+      "batches at a time in each feed lane")                                                     \
+    X(lane_rate, "lane-rate", NUMBER, "0", 0, 1000000,                                           \
+      "batches per second in each feed lane; 0: no limit")                                       \
+    X(cleanup_rate, "cleanup-rate", NUMBER, "400", 1, 1000000,                                   \
+      "batches per second of the cleanup lane")                                                  \
+    X(snapshot_every, "snapshot-every", SPAN, "5m", 1000, 86400000,                              \
+      "how often the views are saved while they change")                                         \
+    X(audit_every, "audit-every", SPAN, "10s", 100, 86400000,                                    \
+      "how often the background audit compares one feed with truth")                             \
+    X(card_cache, "card-cache", SIZE, "512M", 1048576, INT64_C(1099511627776),                   \
+      "memory for cached posts, authors and likes")                                              \
+    X(rate_auth, "rate-auth", NUMBER, "50", 0, 1000000,                                          \
+      "sign-ups and log-ins per second and address; 0: no limit")                                \
+    X(rate_write, "rate-write", NUMBER, "1000", 0, 1000000,                                      \
+      "writes per second and account; 0: no limit")                                              \
+    X(rate_read, "rate-read", NUMBER, "0", 0, 1000000,                                           \
+      "reads per second and account or address; 0: no limit")                                    \
+    X(drain_grace, "drain-grace", SPAN, "10s", 0, 600000,                                        \
+      "how long SIGTERM waits for requests in flight")
+/* clang-format on */
+
+enum setting_kind { SETTING_TEXT, SETTING_NUMBER, SETTING_SWITCH, SETTING_SPAN, SETTING_SIZE };
+enum setting_source { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
+
+/* clang-format off */
+enum setting_id {
+#define SETTING_ENUM(id, name, kind, def, min, max, help) SETTING_ID_##id,
+    SETTINGS_TABLE(SETTING_ENUM)
+#undef SETTING_ENUM
+    SETTING_COUNT
+};
+/* clang-format on */
+
+struct settings {
+#define SETTING_FIELD_TEXT(id)                             const char *id;
+#define SETTING_FIELD_NUMBER(id)                           int64_t id;
+#define SETTING_FIELD_SWITCH(id)                           bool id;
+#define SETTING_FIELD_SPAN(id)                             int64_t id##_ms;
+#define SETTING_FIELD_SIZE(id)                             int64_t id##_bytes;
+#define SETTING_FIELD(id, name, kind, def, min, max, help) SETTING_FIELD_##kind(id)
+    SETTINGS_TABLE(SETTING_FIELD)
+#undef SETTING_FIELD
+    /* each value as it was written and where it came from, for `fantail config` */
+    char *given[SETTING_COUNT];
+    enum setting_source from[SETTING_COUNT];
+    char *file; /* the file that was read; NULL: none */
+};
+
+void settings_default(struct settings *s);
+/* Reads flags out of argv (both `--name value` and `--name=value`), the environment and the file
+ * (--config FILE, else DATA/fantail.conf when it exists). Leaves what is not a setting in `rest`
+ * (argv-like, NULL-terminated, at most argc entries) for the command to read. On failure `why`
+ * names the setting, the value and what is wrong. */
+enum err settings_load(struct settings *s, int argc, char **argv, char **rest, int *rest_count,
+                       char why[300]);
+void settings_done(struct settings *s);
+/* Variables that begin with FANTAIL_ but name no setting: most likely misspelled. */
+void settings_unknown_environment(void (*visit)(void *ctx, const char *variable), void *ctx);
+/* "celebrity-threshold" and so on, in table order, until SETTING_COUNT. */
+const char *settings_name(enum setting_id id);
+/* For `fantail config`: walks all settings in table order. */
+void settings_each(const struct settings *s,
+                   void (*visit)(void *ctx, const char *name, const char *value,
+                                 enum setting_source from, const char *help),
+                   void *ctx);
+/* HOST:PORT, [::1]:PORT or :PORT (every address). */
+bool settings_split_address(const char *address, char host[256], uint16_t *port);

@@ -1,0 +1,76 @@
+/* A ring with one writer and one reader. `pushed` and `popped` only rise; the slots between them
+ * belong to the consumer, the others to the producer. The stores are sequentially consistent where
+ * the relay's going to sleep races with an offer: see engine_offer and engine_relay_step. */
+#include "pipe/hand_over.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+
+void hand_over_init(struct hand_over *h, size_t max)
+{
+    CHECK(max > 0 && max <= (size_t)1 << 24);
+    size_t capacity = 1;
+    while (capacity < max)
+        capacity *= 2;
+    *h = (struct hand_over){.mask = capacity - 1, .max = max};
+    h->slots = calloc(capacity, sizeof *h->slots);
+    CHECK(h->slots);
+}
+
+void hand_over_done(struct hand_over *h)
+{
+    free(h->slots);
+    h->slots = NULL;
+}
+
+void hand_over_push(struct hand_over *h, const struct event *e, int64_t now_us)
+{
+    if (e->id <= atomic_load_explicit(&h->offered, memory_order_relaxed))
+        return; /* told before: ids rise */
+    uint64_t pushed = atomic_load_explicit(&h->pushed, memory_order_relaxed);
+    uint64_t popped = atomic_load_explicit(&h->popped, memory_order_acquire);
+    if (pushed - popped >= h->max) {
+        atomic_store(&h->missed, e->id);
+    } else {
+        struct handed_over *slot = &h->slots[pushed & h->mask];
+        slot->event = *e;
+        slot->event.card = NULL; /* lives only as long as the commit hook */
+        slot->at_us = now_us;
+        if (pushed == popped)
+            atomic_store_explicit(&h->front, e->id, memory_order_relaxed);
+        atomic_store(&h->pushed, pushed + 1);
+    }
+    atomic_fetch_add_explicit(&h->offered_count, 1, memory_order_relaxed);
+    atomic_store_explicit(&h->offered, e->id, memory_order_release);
+}
+
+size_t hand_over_waiting(struct hand_over *h)
+{
+    return (size_t)(atomic_load(&h->pushed) -
+                    atomic_load_explicit(&h->popped, memory_order_relaxed));
+}
+
+const struct handed_over *hand_over_at(struct hand_over *h, size_t i)
+{
+    uint64_t popped = atomic_load_explicit(&h->popped, memory_order_relaxed);
+    return &h->slots[(popped + i) & h->mask];
+}
+
+void hand_over_pop(struct hand_over *h, size_t n)
+{
+    uint64_t popped = atomic_load_explicit(&h->popped, memory_order_relaxed) + n;
+    if (popped != atomic_load_explicit(&h->pushed, memory_order_acquire)) {
+        uint64_t id = h->slots[popped & h->mask].event.id;
+        atomic_store_explicit(&h->front, id, memory_order_relaxed);
+    }
+    atomic_store_explicit(&h->popped, popped, memory_order_release);
+}
+
+uint64_t hand_over_oldest(struct hand_over *h)
+{
+    uint64_t popped = atomic_load_explicit(&h->popped, memory_order_relaxed);
+    if (popped == atomic_load_explicit(&h->pushed, memory_order_relaxed))
+        return 0;
+    return atomic_load_explicit(&h->front, memory_order_relaxed);
+}

@@ -1,0 +1,96 @@
+/* How work travels from the relay to the workers. Two engines: in process, RabbitMQ.
+ *
+ * A message is one batch to be: an event, the rule that wants it, and where in the audience to
+ * go on. A worker that takes a message and finds more audience behind its page publishes the
+ * continuation before it delivers its own page: so one large fan-out spreads over all workers
+ * and is never held in memory whole.
+ *
+ * The contract, checked line by line in test/contract/bus_contract.c:
+ *  1. A published message is given to exactly one taker at a time, until it is acked, retried or
+ *     the bus closes.
+ *  2. Messages of one lane come out in the order they went in, retried ones after their delay.
+ *  3. retry(delay) makes the message available again not earlier than the delay, with tries + 1
+ *     and the rest as its taker gives it back (a taker may have moved the cursor).
+ *  4. publish on a lane that holds its limit (ready, delayed and taken together) says
+ *     ERR_OVERLOADED and leaves no trace. `force` is for continuations of messages that are
+ *     being worked on: they may exceed the limit, by at most one each.
+ *  5. Nothing is kept over a restart unless the engine says `durable`: the outbox starts it
+ *     again. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "port/event.h"
+#include "port/views.h"
+
+struct bus;
+
+enum { BUS_LANES_MAX = 16 };
+
+struct bus_message {
+    struct event event; /* card is NULL here */
+    uint16_t rule;      /* index into the rule table */
+    uint16_t lane;
+    uint16_t tries; /* failed ones so far */
+    struct audience_cursor cursor;
+    uint64_t until; /* where another message goes on: stop there; 0: at the end of the audience */
+    uint64_t seat;  /* the publisher's own, carried unchanged */
+    uint64_t tag;   /* the engine's: identifies the message for ack and retry */
+};
+
+struct bus_lane_stats {
+    uint64_t ready, delayed, taken;     /* now */
+    uint64_t published, acked, retried; /* since the start */
+};
+
+struct bus_ops {
+    enum err (*publish)(struct bus *b, const struct bus_message *m, bool force);
+    bool (*take)(struct bus *b, uint16_t lane, int64_t now_us, struct bus_message *out);
+    void (*ack)(struct bus *b, const struct bus_message *m);
+    void (*retry)(struct bus *b, const struct bus_message *m, int64_t not_before_us);
+    /* when a delayed one is due; INT64_MAX: none */
+    int64_t (*next_due_us)(struct bus *b, uint16_t lane);
+    void (*lane_stats)(struct bus *b, uint16_t lane, struct bus_lane_stats *out);
+    void (*free)(struct bus *b);
+};
+
+struct bus {
+    const struct bus_ops *ops;
+    bool durable;
+};
+
+static inline enum err bus_publish(struct bus *b, const struct bus_message *m)
+{
+    return b->ops->publish(b, m, false);
+}
+static inline enum err bus_publish_rest(struct bus *b, const struct bus_message *m)
+{
+    return b->ops->publish(b, m, true);
+}
+static inline bool bus_take(struct bus *b, uint16_t lane, int64_t now_us, struct bus_message *out)
+{
+    return b->ops->take(b, lane, now_us, out);
+}
+static inline void bus_ack(struct bus *b, const struct bus_message *m)
+{
+    b->ops->ack(b, m);
+}
+static inline void bus_retry(struct bus *b, const struct bus_message *m, int64_t not_before_us)
+{
+    b->ops->retry(b, m, not_before_us);
+}
+static inline int64_t bus_next_due_us(struct bus *b, uint16_t lane)
+{
+    return b->ops->next_due_us(b, lane);
+}
+static inline void bus_lane_stats(struct bus *b, uint16_t lane, struct bus_lane_stats *out)
+{
+    b->ops->lane_stats(b, lane, out);
+}
+static inline void bus_free(struct bus *b)
+{
+    b->ops->free(b);
+}

@@ -1,0 +1,153 @@
+/* Cached rows that a page is drawn from: posts, the account fragment of a post's author, and
+ * which posts a person likes. Bounded; anything may be evicted at any time, except that a post
+ * is gone: that mark stays for TOMBSTONE_MS. Two engines: in memory, Redis.
+ *
+ * Filling races with changing. So a reader takes a ticket *before* it reads truth and hands it
+ * in with what it found; when the key was changed in between, the put is ignored. A change
+ * (apply after COMMIT) always wins over a fill that read before it.
+ *
+ * The contract, checked line by line in test/contract/cards_contract.c:
+ *  1. get after put returns what was put, or nothing (evicted), never something else.
+ *  2. A put with a ticket older than a change of the same key is ignored.
+ *  3. After post_gone(id) returned, no get finds the post: it reports CARD_GONE or CARD_MISSING,
+ *     and no put brings it back for TOMBSTONE_MS.
+ *  4. liked() answers for all ids given or says ERR_NEEDS_TRUTH.
+ *  5. Memory stays under the stated budget. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/str.h"
+
+#define TOMBSTONE_MS (INT64_C(7) * 24 * 3600 * 1000)
+
+struct cards;
+
+struct post_card {
+    uint64_t id;
+    uint64_t author;
+    uint32_t like_count;
+    uint32_t comment_count;
+    int64_t edited_at_ms; /* 0: never */
+    uint8_t delivery;
+    struct str
+        caption_json; /* escaped, without the quotes; copied by put, in the arena after get */
+};
+
+enum card_state { CARD_MISSING, CARD_FOUND, CARD_GONE };
+
+typedef uint64_t card_ticket;
+
+struct card_stats {
+    uint64_t post_hits, post_misses, posts, accounts, like_sets, tombstones, bytes, bytes_max;
+};
+
+struct cards_ops {
+    card_ticket (*ticket)(struct cards *c, uint64_t key);
+    void (*posts)(struct cards *c, const uint64_t *ids, size_t n, struct post_card *out,
+                  enum card_state *state, struct arena *arena);
+    void (*put_post)(struct cards *c, card_ticket ticket, const struct post_card *card,
+                     bool change);
+    void (*post_gone)(struct cards *c, uint64_t id);
+    void (*post_counts)(struct cards *c, uint64_t id, int64_t likes, int64_t comments);
+    void (*accounts)(struct cards *c, const uint64_t *ids, size_t n, struct str *json,
+                     struct arena *arena);
+    void (*put_account)(struct cards *c, card_ticket ticket, uint64_t id, struct str json);
+    void (*forget_account)(struct cards *c, uint64_t id);
+    enum err (*liked)(struct cards *c, uint64_t viewer, const uint64_t *ids, size_t n, bool *out);
+    void (*put_likes)(struct cards *c, card_ticket ticket, uint64_t viewer, const uint64_t *ids,
+                      size_t n, uint64_t floor);
+    void (*like)(struct cards *c, uint64_t viewer, uint64_t post, bool on);
+    void (*stats)(struct cards *c, struct card_stats *out);
+    void (*free)(struct cards *c);
+};
+
+struct cards {
+    const struct cards_ops *ops;
+};
+
+/* `key`: the post id, the account id, or the viewer's account id for likes. Take it before
+ * reading truth. */
+static inline card_ticket cards_ticket(struct cards *c, uint64_t key)
+{
+    return c->ops->ticket(c, key);
+}
+
+static inline void cards_posts(struct cards *c, const uint64_t *ids, size_t n,
+                               struct post_card *out, enum card_state *state, struct arena *arena)
+{
+    c->ops->posts(c, ids, n, out, state, arena);
+}
+
+/* A fill: what a reader found in truth. */
+static inline void cards_put_post(struct cards *c, card_ticket ticket, const struct post_card *card)
+{
+    c->ops->put_post(c, ticket, card, false);
+}
+
+/* A change: what a transaction made true. Replaces what is there; invalidates tickets. */
+static inline void cards_change_post(struct cards *c, const struct post_card *card)
+{
+    c->ops->put_post(c, 0, card, true);
+}
+
+static inline void cards_post_gone(struct cards *c, uint64_t id)
+{
+    c->ops->post_gone(c, id);
+}
+
+/* New counters of a post, in commit order; -1 leaves one as it is. */
+static inline void cards_post_counts(struct cards *c, uint64_t id, int64_t likes, int64_t comments)
+{
+    c->ops->post_counts(c, id, likes, comments);
+}
+
+/* json[i]: {"id":…,"username":…,"display_name":…,"avatar_url":…}, or {NULL, 0} when not cached. */
+static inline void cards_accounts(struct cards *c, const uint64_t *ids, size_t n, struct str *json,
+                                  struct arena *arena)
+{
+    c->ops->accounts(c, ids, n, json, arena);
+}
+
+static inline void cards_put_account(struct cards *c, card_ticket ticket, uint64_t id,
+                                     struct str json)
+{
+    c->ops->put_account(c, ticket, id, json);
+}
+
+static inline void cards_forget_account(struct cards *c, uint64_t id)
+{
+    c->ops->forget_account(c, id);
+}
+
+static inline enum err cards_liked(struct cards *c, uint64_t viewer, const uint64_t *ids, size_t n,
+                                   bool *out)
+{
+    return c->ops->liked(c, viewer, ids, n, out);
+}
+
+/* The viewer's newest liked post ids (falling), complete above `floor` (0: all there are). */
+static inline void cards_put_likes(struct cards *c, card_ticket ticket, uint64_t viewer,
+                                   const uint64_t *ids, size_t n, uint64_t floor)
+{
+    c->ops->put_likes(c, ticket, viewer, ids, n, floor);
+}
+
+/* A change: the viewer likes the post now, or no longer. */
+static inline void cards_like(struct cards *c, uint64_t viewer, uint64_t post, bool on)
+{
+    c->ops->like(c, viewer, post, on);
+}
+
+static inline void cards_stats(struct cards *c, struct card_stats *out)
+{
+    c->ops->stats(c, out);
+}
+static inline void cards_free(struct cards *c)
+{
+    c->ops->free(c);
+}

@@ -1,0 +1,190 @@
+/* The engine-independent half of the db port: thin calls through the engine's table, and what can
+ * be built from them once for all engines (one number, one row; submit and wait). Nothing here
+ * keeps state. */
+#include "port/db.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/check.h"
+
+/* ---- inside a transaction ---- */
+
+enum err tx_fail(struct tx *tx, enum err kind, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(tx->detail, sizeof tx->detail, format, args);
+    va_end(args);
+    /* A detail goes into an answer: when it had to be cut, not through the middle of a character.
+     */
+    size_t len = strlen(tx->detail);
+    if (n < 0 || (size_t)n > len) {
+        while (len > 0 && !str_is_utf8((struct str){tx->detail, len}))
+            len--;
+        tx->detail[len] = '\0';
+    }
+    return kind;
+}
+
+enum err tx_exec(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                 int64_t *changed)
+{
+    return tx->db->ops->exec(tx, sql, args, n, changed);
+}
+
+enum err tx_query(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                  struct db_rows *rows)
+{
+    *rows = (struct db_rows){.tx = tx};
+    return tx->db->ops->query(tx, sql, args, n, rows);
+}
+
+bool db_next(struct db_rows *rows)
+{
+    return rows->tx->db->ops->next(rows);
+}
+
+int64_t db_i64(struct db_rows *rows, int column)
+{
+    return rows->tx->db->ops->column_i64(rows, column);
+}
+
+uint64_t db_id(struct db_rows *rows, int column)
+{
+    return (uint64_t)db_i64(rows, column);
+}
+
+struct str db_text(struct db_rows *rows, int column)
+{
+    return rows->tx->db->ops->column_text(rows, column);
+}
+
+bool db_is_null(struct db_rows *rows, int column)
+{
+    return rows->tx->db->ops->column_null(rows, column);
+}
+
+enum err db_rows_done(struct db_rows *rows)
+{
+    return rows->tx->db->ops->rows_done(rows);
+}
+
+enum err tx_get_i64(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                    int64_t *out)
+{
+    struct db_rows rows;
+    enum err error = tx_query(tx, sql, args, n, &rows);
+    if (error)
+        return error;
+    bool found = db_next(&rows);
+    int64_t value = found ? db_i64(&rows, 0) : 0;
+    error = db_rows_done(&rows);
+    if (error)
+        return error;
+    if (!found)
+        return ERR_NOT_FOUND;
+    *out = value;
+    return OK;
+}
+
+/* ---- writes ---- */
+
+enum err db_submit(struct db *db, struct db_job *job)
+{
+    return db->ops->submit(db, job);
+}
+
+/* A write whose caller sleeps until done(). It lives on the caller's stack: done() must not touch
+ * it after the unlock. */
+struct waiting_write {
+    struct db_job job;
+    tx_fn run;
+    void *arg;
+    char *detail;
+    enum err result;
+    bool finished;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+};
+
+static struct waiting_write *waiting_write_of(struct db_job *job)
+{
+    return CONTAINER_OF(job, struct waiting_write, job);
+}
+
+static enum err run_waiting(struct tx *tx, struct db_job *job)
+{
+    struct waiting_write *w = waiting_write_of(job);
+    return w->run(tx, w->arg);
+}
+
+static void finish_waiting(struct db_job *job, enum err result, const char *detail)
+{
+    struct waiting_write *w = waiting_write_of(job);
+    pthread_mutex_lock(&w->lock);
+    w->result = result;
+    if (w->detail)
+        snprintf(w->detail, TX_DETAIL_MAX, "%s", detail ? detail : "");
+    w->finished = true;
+    pthread_cond_signal(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+}
+
+enum err db_write(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX])
+{
+    struct waiting_write w = {
+        .job = {.run = run_waiting, .done = finish_waiting},
+        .run = run,
+        .arg = arg,
+        .detail = detail,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .changed = PTHREAD_COND_INITIALIZER,
+    };
+    if (detail)
+        detail[0] = '\0';
+    enum err error = db_submit(db, &w.job);
+    if (error == OK) {
+        pthread_mutex_lock(&w.lock);
+        while (!w.finished)
+            pthread_cond_wait(&w.changed, &w.lock);
+        error = w.result;
+        pthread_mutex_unlock(&w.lock);
+    }
+    pthread_cond_destroy(&w.changed);
+    pthread_mutex_destroy(&w.lock);
+    return error;
+}
+
+enum err db_read(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX])
+{
+    char unwanted[TX_DETAIL_MAX];
+    char *to = detail ? detail : unwanted; /* engines need not know that it may be NULL */
+    to[0] = '\0';
+    return db->ops->read(db, run, arg, to);
+}
+
+/* ---- the engine ---- */
+
+enum err db_backup(struct db *db, const char *path,
+                   void (*progress)(void *arg, int done, int total), void *arg)
+{
+    return db->ops->backup(db, path, progress, arg);
+}
+
+void db_stats(struct db *db, struct db_stats *out)
+{
+    *out = (struct db_stats){0};
+    db->ops->stats(db, out);
+}
+
+void db_stop(struct db *db)
+{
+    db->ops->stop(db);
+}
+
+void db_free(struct db *db)
+{
+    db->ops->free(db);
+}

@@ -1,0 +1,174 @@
+/* The truth. One contract, two engines (SQLite alone, PostgreSQL for many nodes).
+ *
+ * The contract, checked line by line in test/contract/db_contract.c:
+ *  1. A transaction is a function that may be run again and has no effect outside the database
+ *     and its own result, which it resets first.
+ *  2. done(OK) is called only when the transaction's rows and outbox rows are durable (fsync).
+ *  3. When run() returns an error nothing it wrote stays, and other transactions of the same
+ *     group are untouched; done() gets that error.
+ *  4. done() is called exactly once for each accepted job, in commit order for those committed,
+ *     and after the commit hook has seen the job's events. A job's events reach the hook only
+ *     when the job committed.
+ *  5. Later transactions see what earlier ones wrote, also inside one group.
+ *  6. A read sees one consistent snapshot, at least as new as every done(OK) before it began.
+ *  7. When the queue is full submit refuses with ERR_OVERLOADED; after db_stop with
+ *     ERR_STOPPING.
+ *  8. Disk full: ERR_STORAGE_FULL, nothing half done, reads go on, writes work again when space
+ *     returns. Failed sync: the `fatal` callback; nothing is acknowledged from then on.
+ *
+ * SQL text is shared by the engines: parameters $1, $2 …; ON CONFLICT; RETURNING. `ids($1)`
+ * stands for a table with one column `id` made from a DB_IDS parameter. SQL texts must be string
+ * literals: prepared statements are cached by their address. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "port/event.h"
+
+struct db;
+struct tx;
+struct db_job;
+struct id_gen;
+
+/* ---- values ---- */
+
+enum db_kind { DB_KIND_NULL, DB_KIND_I64, DB_KIND_TEXT, DB_KIND_BLOB, DB_KIND_IDS };
+
+struct db_value {
+    enum db_kind kind;
+    int64_t number;
+    struct str bytes;    /* TEXT, BLOB: must live until the statement was run */
+    const uint64_t *ids; /* IDS */
+    size_t count;
+};
+
+#define DB_NULL            ((struct db_value){.kind = DB_KIND_NULL})
+#define DB_I64(n)          ((struct db_value){.kind = DB_KIND_I64, .number = (int64_t)(n)})
+#define DB_TEXT(s)         ((struct db_value){.kind = DB_KIND_TEXT, .bytes = (s)})
+#define DB_BLOB(s)         ((struct db_value){.kind = DB_KIND_BLOB, .bytes = (s)})
+#define DB_IDS(p, n)       ((struct db_value){.kind = DB_KIND_IDS, .ids = (p), .count = (n)})
+#define DB_TEXT_OR_NULL(s) ((s).ptr ? DB_TEXT(s) : DB_NULL)
+
+#define DB_ARGS(...)                                                                               \
+    (const struct db_value[]){__VA_ARGS__},                                                        \
+        sizeof((const struct db_value[]){__VA_ARGS__}) / sizeof(struct db_value)
+#define DB_NO_ARGS NULL, 0
+
+/* ---- transactions ---- */
+
+enum { TX_DETAIL_MAX = 200 };
+
+/* What every engine's transaction begins with. */
+struct tx {
+    struct db *db;
+    struct id_gen *ids; /* the node's id generator */
+    bool writable;
+    struct event_list events;   /* emitted so far by this run */
+    char detail[TX_DETAIL_MAX]; /* why run() failed, for the caller's answer; "" when not said */
+};
+
+/* Sets the detail and returns the kind: `return tx_fail(tx, ERR_INVALID, "…")`. */
+enum err tx_fail(struct tx *tx, enum err kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Runs a statement that returns no rows. `*changed` (may be NULL): how many rows it changed. */
+enum err tx_exec(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                 int64_t *changed);
+
+/* Rows one by one:
+ *     struct db_rows rows;
+ *     enum err e = tx_query(tx, "SELECT … WHERE id = $1", DB_ARGS(DB_I64(id)), &rows);
+ *     while (!e && db_next(&rows)) { … db_i64(&rows, 0) … }
+ *     if (!e) e = db_rows_done(&rows);        // always, also when leaving the loop early
+ * Text and blob slices are valid until the next db_next or db_rows_done. */
+struct db_rows {
+    struct tx *tx;
+    void *statement;
+    enum err error;
+    int64_t row; /* engines that fetch all rows at once count here */
+};
+enum err tx_query(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                  struct db_rows *rows);
+bool db_next(struct db_rows *rows);
+int64_t db_i64(struct db_rows *rows, int column); /* NULL reads as 0 */
+uint64_t db_id(struct db_rows *rows, int column);
+struct str db_text(struct db_rows *rows, int column); /* NULL reads as {NULL, 0}; TEXT and BLOB */
+bool db_is_null(struct db_rows *rows, int column);
+enum err db_rows_done(struct db_rows *rows); /* the error that ended the rows, if any */
+
+/* One row, one number: ERR_NOT_FOUND when there is no row. */
+enum err tx_get_i64(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                    int64_t *out);
+
+/* ---- writes ---- */
+
+/* A write that waits for its commit; embed it in your own struct. The engine owns it from
+ * db_submit until done() is called. run() and done() are called on the engine's thread. */
+struct db_job {
+    enum err (*run)(struct tx *tx, struct db_job *job);
+    void (*done)(struct db_job *job, enum err result, const char *detail);
+    struct db_job *next;        /* the engine's */
+    struct event_list events;   /* the engine's: of the run that counts */
+    enum err result;            /* the engine's */
+    char detail[TX_DETAIL_MAX]; /* the engine's */
+};
+
+enum err db_submit(struct db *db, struct db_job *job);
+
+/* Submits and waits. Never on an event loop, never inside a transaction. `detail` may be NULL. */
+typedef enum err (*tx_fn)(struct tx *tx, void *arg);
+enum err db_write(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX]);
+
+/* Runs `run` in a read-only snapshot on the calling thread (blocking: never on an event loop). */
+enum err db_read(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX]);
+
+/* ---- the engine ---- */
+
+struct db_stats {
+    uint64_t commits, transactions, failures;
+    uint64_t queue_depth, queue_limit;
+    uint64_t wal_bytes, file_bytes;
+    bool full; /* the last commit failed for want of space */
+};
+
+struct db_ops {
+    enum err (*submit)(struct db *db, struct db_job *job);
+    enum err (*read)(struct db *db, tx_fn run, void *arg, char *detail);
+    enum err (*exec)(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                     int64_t *changed);
+    enum err (*query)(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                      struct db_rows *rows);
+    bool (*next)(struct db_rows *rows);
+    int64_t (*column_i64)(struct db_rows *rows, int column);
+    struct str (*column_text)(struct db_rows *rows, int column);
+    bool (*column_null)(struct db_rows *rows, int column);
+    enum err (*rows_done)(struct db_rows *rows);
+    enum err (*backup)(struct db *db, const char *path,
+                       void (*progress)(void *arg, int done, int total), void *arg);
+    void (*stats)(struct db *db, struct db_stats *out);
+    void (*stop)(struct db *db); /* refuse new jobs, finish the queue, join threads */
+    void (*free)(struct db *db); /* after stop */
+};
+
+/* Called on the engine's thread after a job's COMMIT and before its done(). */
+typedef void (*db_commit_hook)(void *ctx, const struct event *events, size_t n);
+
+struct db {
+    const struct db_ops *ops;
+    struct id_gen *ids;
+    db_commit_hook on_commit; /* set once, before the first submit */
+    void *on_commit_ctx;
+    void (*fatal)(void *ctx, const char *why); /* the store failed: stop acknowledging, exit */
+    void *fatal_ctx;
+};
+
+/* Writes a consistent copy of a running store to `path` (which must not exist). Blocking. */
+enum err db_backup(struct db *db, const char *path,
+                   void (*progress)(void *arg, int done, int total), void *arg);
+void db_stats(struct db *db, struct db_stats *out);
+void db_stop(struct db *db);
+void db_free(struct db *db);

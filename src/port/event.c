@@ -1,0 +1,219 @@
+/* Events: the table's look-ups, the list that a transaction collects, and the payload column.
+ *
+ * The payload is read by a parser of its own, because recovery reads it for every outbox row and
+ * because it must be strict: exactly the three fields, each once, in any order, with JSON's white
+ * space allowed between them (a database may store JSON in a form of its own). Anything else is
+ * ERR_INVALID: an event that is not understood is parked, never guessed. */
+#include "port/event.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/id.h"
+#include "port/db.h"
+
+static const struct {
+    struct str wire_name;
+    uint16_t version;
+    enum event_keep keep;
+} types[EVENT_TYPE_COUNT] = {
+#define EVENT_ROW(name, wire, version, keep)                                                       \
+    [EVENT_##name] = {{wire, sizeof wire - 1}, version, EVENT_##keep},
+    EVENT_TABLE(EVENT_ROW)
+#undef EVENT_ROW
+};
+
+enum { PAYLOAD_MAX = 128 }; /* three numbers of twenty digits and their names */
+
+const char *event_wire_name(enum event_type type)
+{
+    CHECK(type < EVENT_TYPE_COUNT);
+    return types[type].wire_name.ptr;
+}
+
+uint16_t event_version(enum event_type type)
+{
+    CHECK(type < EVENT_TYPE_COUNT);
+    return types[type].version;
+}
+
+enum event_keep event_keep(enum event_type type)
+{
+    CHECK(type < EVENT_TYPE_COUNT);
+    return types[type].keep;
+}
+
+bool event_type_parse(struct str wire_name, enum event_type *type)
+{
+    for (size_t i = 0; i < EVENT_TYPE_COUNT; i++) {
+        if (str_eq(wire_name, types[i].wire_name)) {
+            *type = (enum event_type)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- lists ---- */
+
+void event_list_add(struct event_list *list, const struct event *e)
+{
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? list->capacity * 2 : 4;
+        struct event *items = realloc(list->items, capacity * sizeof *items);
+        CHECK(items);
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->count++] = *e;
+}
+
+void event_list_clear(struct event_list *list)
+{
+    list->count = 0;
+}
+
+void event_list_done(struct event_list *list)
+{
+    free(list->items);
+    *list = (struct event_list){0};
+}
+
+/* ---- the payload ---- */
+
+void event_payload(const struct event *e, struct buf *out)
+{
+    buf_str(out, STR("{\"actor\":\""));
+    buf_u64(out, e->actor);
+    buf_str(out, STR("\",\"object\":\""));
+    buf_u64(out, e->object);
+    buf_str(out, STR("\",\"value\":"));
+    if (e->value < 0)
+        buf_str(out, STR("-"));
+    buf_u64(out, e->value < 0 ? 0 - (uint64_t)e->value : (uint64_t)e->value);
+    buf_str(out, STR("}"));
+}
+
+static void skip_space(struct str *s)
+{
+    while (s->len > 0 &&
+           (s->ptr[0] == ' ' || s->ptr[0] == '\t' || s->ptr[0] == '\n' || s->ptr[0] == '\r')) {
+        s->ptr++;
+        s->len--;
+    }
+}
+
+/* Takes white space and then exactly `c`. */
+static bool take_char(struct str *s, char c)
+{
+    skip_space(s);
+    if (s->len == 0 || s->ptr[0] != c)
+        return false;
+    s->ptr++;
+    s->len--;
+    return true;
+}
+
+/* A string without escapes: none of ours has any. */
+static bool take_string(struct str *s, struct str *out)
+{
+    if (!take_char(s, '"') || s->len == 0)
+        return false;
+    const char *end = memchr(s->ptr, '"', s->len);
+    if (!end)
+        return false;
+    *out = (struct str){s->ptr, (size_t)(end - s->ptr)};
+    s->ptr += out->len + 1;
+    s->len -= out->len + 1;
+    return true;
+}
+
+static bool take_id(struct str *s, uint64_t *out)
+{
+    struct str digits;
+    return take_string(s, &digits) && str_parse_u64(digits, out);
+}
+
+static bool take_integer(struct str *s, int64_t *out)
+{
+    skip_space(s);
+    size_t n = 0;
+    while (n < s->len && (s->ptr[n] == '-' || (s->ptr[n] >= '0' && s->ptr[n] <= '9')))
+        n++;
+    struct str digits = {s->ptr, n};
+    s->ptr += n;
+    s->len -= n;
+    return str_parse_i64(digits, out);
+}
+
+static bool parse_payload(struct str s, struct event *e)
+{
+    enum { ACTOR = 1, OBJECT = 2, VALUE = 4, ALL = 7 };
+    unsigned seen = 0;
+    if (!take_char(&s, '{'))
+        return false;
+    for (;;) {
+        struct str key;
+        unsigned field;
+        bool valid;
+        if (!take_string(&s, &key) || !take_char(&s, ':'))
+            return false;
+        if (str_eq(key, STR("actor"))) {
+            field = ACTOR;
+            valid = take_id(&s, &e->actor);
+        } else if (str_eq(key, STR("object"))) {
+            field = OBJECT;
+            valid = take_id(&s, &e->object);
+        } else {
+            field = VALUE;
+            valid = str_eq(key, STR("value")) && take_integer(&s, &e->value);
+        }
+        if (!valid || (seen & field))
+            return false;
+        seen |= field;
+        if (seen == ALL)
+            break;
+        if (!take_char(&s, ','))
+            return false;
+    }
+    if (!take_char(&s, '}'))
+        return false;
+    skip_space(&s);
+    return s.len == 0;
+}
+
+enum err event_from_row(uint64_t id, struct str wire_name, int64_t version, struct str payload,
+                        struct event *out)
+{
+    struct event e = {.id = id};
+    if (!event_type_parse(wire_name, &e.type) || version != event_version(e.type) ||
+        !parse_payload(payload, &e))
+        return ERR_INVALID;
+    e.version = event_version(e.type);
+    *out = e;
+    return OK;
+}
+
+/* ---- emitting ---- */
+
+enum err outbox_emit(struct tx *tx, struct event e)
+{
+    CHECK(tx->writable && e.type < EVENT_TYPE_COUNT);
+    e.id = id_next(tx->ids);
+    e.version = types[e.type].version;
+    if (types[e.type].keep == EVENT_STORED) {
+        char memory[PAYLOAD_MAX];
+        struct buf payload = buf_over(memory, sizeof memory);
+        event_payload(&e, &payload);
+        CHECK(!payload.failed);
+        enum err error =
+            tx_exec(tx, "INSERT INTO outbox (id, type, version, payload) VALUES ($1, $2, $3, $4)",
+                    DB_ARGS(DB_I64(e.id), DB_TEXT(types[e.type].wire_name), DB_I64(e.version),
+                            DB_TEXT(buf_view(&payload))),
+                    NULL);
+        if (error)
+            return error;
+    }
+    event_list_add(&tx->events, &e);
+    return OK;
+}

@@ -1,0 +1,93 @@
+/* Events: facts that became true in a transaction. The same struct is what the outbox stores, what
+ * the commit hook applies to the views before the answer, and what the engine fans out.
+ *
+ * A STORED event has an outbox row written in the transaction that made it true; it survives any
+ * crash and is delivered at least once. A PASSING event only keeps the caches of this process
+ * right: losing it costs nothing, because a process that dies loses those caches too. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum event_keep { EVENT_STORED, EVENT_PASSING };
+
+/* name, wire name, version, keep                           actor      object     value */
+/* clang-format off */
+#define EVENT_TABLE(X)                                                                             \
+    X(ACCOUNT_CREATED,   "account.created",   1, STORED)  /* account   -          -             */ \
+    X(ACCOUNT_UPDATED,   "account.updated",   1, PASSING) /* account   -          -             */ \
+    X(ACCOUNT_SUSPENDED, "account.suspended", 1, STORED)  /* account   -          -             */ \
+    X(ACCOUNT_RESTORED,  "account.restored",  1, STORED)  /* account   -          -             */ \
+    X(ACCOUNT_DELETED,   "account.deleted",   1, STORED)  /* account   -          -             */ \
+    X(SESSION_ENDED,     "session.ended",     1, PASSING) /* account   session|0  -             */ \
+    X(FOLLOW_CREATED,    "follow.created",    1, STORED)  /* follower  followee   -             */ \
+    X(FOLLOW_REMOVED,    "follow.removed",    1, STORED)  /* follower  followee   -             */ \
+    X(MUTE_CREATED,      "mute.created",      1, STORED)  /* muter     muted      -             */ \
+    X(MUTE_REMOVED,      "mute.removed",      1, STORED)  /* muter     muted      -             */ \
+    X(BLOCK_CREATED,     "block.created",     1, PASSING) /* blocker   blocked    -             */ \
+    X(BLOCK_REMOVED,     "block.removed",     1, PASSING) /* blocker   blocked    -             */ \
+    X(POST_CREATED,      "post.created",      1, STORED)  /* author    post       delivery      */ \
+    X(POST_EDITED,       "post.edited",       1, PASSING) /* author    post       -             */ \
+    X(POST_DELETED,      "post.deleted",      1, STORED)  /* author    post       delivery      */ \
+    X(POST_LIKED,        "post.liked",        1, PASSING) /* liker     post       like_count    */ \
+    X(POST_UNLIKED,      "post.unliked",      1, PASSING) /* liker     post       like_count    */ \
+    X(POST_COMMENTED,    "post.commented",    1, PASSING) /* commenter post       comment_count */ \
+    X(POST_UNCOMMENTED,  "post.uncommented",  1, PASSING) /* commenter post       comment_count */ \
+    X(AUTHOR_BECAME_CELEBRITY, "author.became_celebrity", 1, STORED) /* author  -  followers */    \
+    X(AUTHOR_CEASED_CELEBRITY, "author.ceased_celebrity", 1, STORED) /* author  -  followers */
+
+enum event_type {
+#define EVENT_ENUM(name, wire, version, keep) EVENT_##name,
+    EVENT_TABLE(EVENT_ENUM)
+#undef EVENT_ENUM
+    EVENT_TYPE_COUNT
+};
+/* clang-format on */
+
+/* How a post reaches its readers; decided at posting, stored with the post, never changed. */
+enum delivery { DELIVERY_PUSH = 0, DELIVERY_PULL = 1 };
+
+struct post_card;
+
+struct event {
+    uint64_t id; /* time-ordered; given by outbox_emit */
+    enum event_type type;
+    uint16_t version;
+    uint64_t actor; /* whose act it is; events of one actor keep their order */
+    uint64_t object;
+    int64_t value;
+    const struct post_card *card; /* POST_CREATED, POST_EDITED: what became true, for the caches.
+                                     Lives until the commit hook returns; never stored. */
+};
+
+/* Events of one transaction, in the order they were emitted. */
+struct event_list {
+    struct event *items;
+    size_t count;
+    size_t capacity;
+};
+void event_list_add(struct event_list *list, const struct event *e);
+void event_list_clear(struct event_list *list);
+void event_list_done(struct event_list *list);
+
+const char *event_wire_name(enum event_type type);
+uint16_t event_version(enum event_type type);
+enum event_keep event_keep(enum event_type type);
+bool event_type_parse(struct str wire_name, enum event_type *type);
+
+/* The payload column: {"actor":"…","object":"…","value":n}. */
+void event_payload(const struct event *e, struct buf *out);
+/* ERR_INVALID: unknown type or version */
+enum err event_from_row(uint64_t id, struct str wire_name, int64_t version, struct str payload,
+                        struct event *out);
+
+struct tx;
+struct id_gen;
+
+/* Makes `e` part of the transaction: gives it its id, writes its outbox row when its type is
+ * STORED, and adds it to the transaction's list for the commit hook. */
+enum err outbox_emit(struct tx *tx, struct event e);

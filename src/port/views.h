@@ -1,0 +1,212 @@
+/* Everything that is derived from truth about who sees what: the follow graph both ways, home
+ * timelines, celebrities' recent posts, who is hidden. Two engines: in memory with snapshots,
+ * Redis.
+ *
+ * The idea that keeps this simple: **a timeline may hold too much, never too little.** Reads
+ * filter every entry by the graph as it is at that moment (views_visible) and by the post's own
+ * card (deleted or not), so a late, repeated or misdirected delivery can add nothing that a
+ * reader sees. What must hold is completeness: when the pipeline is drained, a timeline holds
+ * every pushed post, by everyone its owner follows and by the owner, above its floor.
+ *
+ * The contract, checked line by line in test/contract/views_contract.c:
+ *  1. apply() is idempotent and takes effect before it returns; changes to one account are seen
+ *     in order.
+ *  2. After apply(FOLLOW off / MUTE on / HIDE on) returned, no later visible() says yes for that
+ *     pair.
+ *  3. audience() visits every account that follows the author during the whole walk, at least
+ *     once; those who come or go meanwhile may be missed or met. Members are handles of this
+ *     engine, valid until it closes.
+ *  4. push() adds the post to each member's timeline and trims it to the cap in one atomic act:
+ *     no reader ever sees more than cap entries. Pushing again changes nothing. A push at or
+ *     below the floor of a full timeline changes nothing. A push to a dropped timeline changes
+ *     nothing.
+ *  5. home() returns ids in falling order without duplicates: pushed and pulled together, below
+ *     `below`. It is complete for ids above the floor it reports; a dropped or building timeline
+ *     reports UINT64_MAX.
+ *  6. rebuild_begin() → pushes are collected from that moment → rebuild_end() merges them with
+ *     the ids given: nothing pushed in between is lost.
+ *  7. backfill() and forget() look at the graph in the same atomic act as they change the
+ *     timeline: backfill does nothing unless the viewer follows the author now, forget does
+ *     nothing when they do.
+ *  8. save(position) makes durable a state that holds at least the effects of every event up to
+ *     position; a later open reports that position. A save that dies half-way leaves the
+ *     previous one in place. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct views;
+
+enum view_change_kind {
+    VIEW_ACCOUNT, /* `account` exists; value: when last seen (ms); on: its timeline starts empty
+                     and complete; off: it starts dropped (to be rebuilt when read) */
+    VIEW_SEEN,    /* `account` was seen at `value` (ms) */
+    VIEW_HIDE,    /* on: `account` is suspended or deleted, nobody but itself sees its posts */
+    VIEW_FOLLOW,  /* on/off: `account` follows `other` */
+    VIEW_MUTE,    /* on/off: `account` has muted `other` */
+    VIEW_POST,    /* on: `account` posted `other` (post id): into the own timeline at once, and
+                     into the author's pull list when value is DELIVERY_PULL; off: takes it out of
+                     both again */
+};
+
+struct view_change {
+    enum view_change_kind kind;
+    bool on;
+    uint64_t account;
+    uint64_t other;
+    int64_t value;
+};
+
+/* Which part of the followers a walk visits. The first page fixes `active_since` and `started`,
+ * so that ACTIVE and REST together always cover everyone: REST leaves out only those whose last
+ * visit lies between the two moments; somebody who woke up meanwhile is met again, which is
+ * harmless. */
+enum audience_part { AUDIENCE_ALL, AUDIENCE_ACTIVE, AUDIENCE_REST };
+
+struct audience_cursor {
+    enum audience_part part;
+    int64_t active_since_ms;
+    int64_t started_ms;
+    uint64_t after; /* the engine's position; 0 at the start */
+    bool end;       /* set when the walk is over */
+};
+
+struct view_stats {
+    uint64_t accounts, follows, timelines, entries, dropped, pull_lists, bytes;
+    uint64_t timeline_bytes; /* of bytes: the timelines' entries, slack and headers */
+    uint64_t saved_position;
+    int64_t saved_at_ms, save_took_ms, save_bytes;
+};
+
+struct views_ops {
+    enum err (*apply)(struct views *v, const struct view_change *changes, size_t n);
+    enum err (*audience)(struct views *v, uint64_t author, struct audience_cursor *cursor,
+                         uint64_t *members, size_t max, size_t *n);
+    enum err (*push)(struct views *v, uint64_t post, const uint64_t *members, size_t n,
+                     size_t *added);
+    enum err (*retract)(struct views *v, uint64_t post, const uint64_t *members, size_t n,
+                        size_t *removed);
+    enum err (*rebuild)(struct views *v, uint64_t viewer, bool begin, const uint64_t *ids, size_t n,
+                        uint64_t floor);
+    enum err (*edge)(struct views *v, uint64_t viewer, uint64_t author, bool backfill,
+                     const uint64_t *ids, size_t n, uint64_t floor);
+    enum err (*home)(struct views *v, uint64_t viewer, uint64_t below, uint64_t *ids, size_t max,
+                     size_t *n, uint64_t *floor);
+    enum err (*visible)(struct views *v, uint64_t viewer, const uint64_t *authors, size_t n,
+                        bool *out);
+    enum err (*sweep)(struct views *v, int64_t seen_before_ms, size_t max_accounts, size_t *dropped,
+                      bool *wrapped);
+    enum err (*neighbours)(struct views *v, uint64_t account, bool followers, uint64_t after,
+                           uint64_t *ids, size_t max, size_t *n);
+    enum err (*save)(struct views *v, uint64_t position);
+    void (*stats)(struct views *v, struct view_stats *out);
+    void (*free)(struct views *v);
+};
+
+struct views {
+    const struct views_ops *ops;
+    uint64_t loaded_position; /* what the state found at open covers; 0: nothing was found */
+    size_t cap;               /* entries a timeline holds at most */
+};
+
+/* Makes changes visible; called after their COMMIT and before the answer. */
+static inline enum err views_apply(struct views *v, const struct view_change *changes, size_t n)
+{
+    return v->ops->apply(v, changes, n);
+}
+
+/* The next at most `max` members of the author's followers; sets cursor->end with the last page. */
+static inline enum err views_audience(struct views *v, uint64_t author,
+                                      struct audience_cursor *cursor, uint64_t *members, size_t max,
+                                      size_t *n)
+{
+    return v->ops->audience(v, author, cursor, members, max, n);
+}
+
+static inline enum err views_push(struct views *v, uint64_t post, const uint64_t *members, size_t n,
+                                  size_t *added)
+{
+    return v->ops->push(v, post, members, n, added);
+}
+
+/* Takes a post out of the members' timelines: housekeeping after a delete. */
+static inline enum err views_retract(struct views *v, uint64_t post, const uint64_t *members,
+                                     size_t n, size_t *removed)
+{
+    return v->ops->retract(v, post, members, n, removed);
+}
+
+/* ERR_CONFLICT: the timeline is there already, nothing to rebuild. */
+static inline enum err views_rebuild_begin(struct views *v, uint64_t viewer)
+{
+    return v->ops->rebuild(v, viewer, true, NULL, 0, 0);
+}
+
+/* `ids` (falling) are all posts that belong there above `floor` (0: all there are). */
+static inline enum err views_rebuild_end(struct views *v, uint64_t viewer, const uint64_t *ids,
+                                         size_t n, uint64_t floor)
+{
+    return v->ops->rebuild(v, viewer, false, ids, n, floor);
+}
+
+/* `ids` (falling) are all pushed posts of the author above `floor` (0: all there are). */
+static inline enum err views_backfill(struct views *v, uint64_t viewer, uint64_t author,
+                                      const uint64_t *ids, size_t n, uint64_t floor)
+{
+    return v->ops->edge(v, viewer, author, true, ids, n, floor);
+}
+
+static inline enum err views_forget(struct views *v, uint64_t viewer, uint64_t author,
+                                    const uint64_t *ids, size_t n)
+{
+    return v->ops->edge(v, viewer, author, false, ids, n, 0);
+}
+
+/* The newest at most `max` candidates below `below` (UINT64_MAX: from the top). *floor: complete
+ * above it; go on from truth at and below it (0: there is nothing below). ERR_NOT_FOUND: no such
+ * account. */
+static inline enum err views_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t *ids,
+                                  size_t max, size_t *n, uint64_t *floor)
+{
+    return v->ops->home(v, viewer, below, ids, max, n, floor);
+}
+
+/* out[i]: may `viewer` see posts of authors[i] in the home feed right now? (self: yes; otherwise
+ * follows, has not muted, and the author is not hidden) */
+static inline enum err views_visible(struct views *v, uint64_t viewer, const uint64_t *authors,
+                                     size_t n, bool *out)
+{
+    return v->ops->visible(v, viewer, authors, n, out);
+}
+
+/* One bounded slice of the walk over all accounts that drops the timelines of those not seen
+ * since. */
+static inline enum err views_sweep(struct views *v, int64_t seen_before_ms, size_t max_accounts,
+                                   size_t *dropped, bool *wrapped)
+{
+    return v->ops->sweep(v, seen_before_ms, max_accounts, dropped, wrapped);
+}
+
+/* Account ids, in rising order above `after`: followers of / followed by `account`. For `check`. */
+static inline enum err views_neighbours(struct views *v, uint64_t account, bool followers,
+                                        uint64_t after, uint64_t *ids, size_t max, size_t *n)
+{
+    return v->ops->neighbours(v, account, followers, after, ids, max, n);
+}
+
+static inline enum err views_save(struct views *v, uint64_t position)
+{
+    return v->ops->save(v, position);
+}
+static inline void views_stats(struct views *v, struct view_stats *out)
+{
+    v->ops->stats(v, out);
+}
+static inline void views_free(struct views *v)
+{
+    v->ops->free(v);
+}

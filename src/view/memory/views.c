@@ -1,0 +1,103 @@
+/* The in-memory views engine: opening, closing, and what it says about itself. How it works is told
+ * in engine.h; apply.c, deliver.c, read.c, save.c and load.c do the work. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "view/memory/engine.h"
+#include "view/memory/memory.h"
+
+void tally_add(struct memory_views *m, const struct tally *t)
+{
+    if (t->entries != 0)
+        atomic_fetch_add_explicit(&m->entries, t->entries, memory_order_relaxed);
+    if (t->bytes != 0)
+        atomic_fetch_add_explicit(&m->bytes, t->bytes, memory_order_relaxed);
+    if (t->follows != 0)
+        atomic_fetch_add_explicit(&m->follows, t->follows, memory_order_relaxed);
+}
+
+static uint64_t count_flags(_Atomic uint64_t *flags, uint32_t accounts)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < (accounts + STRIPE_SLOTS - 1) / STRIPE_SLOTS; i++)
+        n += (uint64_t)__builtin_popcountll(atomic_load_explicit(&flags[i], memory_order_relaxed));
+    return n;
+}
+
+static void memory_stats(struct views *v, struct view_stats *out)
+{
+    struct memory_views *m = memory_of(v);
+    uint32_t accounts = atomic_load_explicit(&m->accounts, memory_order_acquire);
+    uint64_t awake = count_flags(m->awake, accounts);
+    uint64_t per_account =
+        sizeof *m->ids + sizeof *m->seen + sizeof *m->timelines + sizeof *m->people;
+    *out = (struct view_stats){
+        .accounts = accounts,
+        .follows = (uint64_t)atomic_load(&m->follows),
+        .timelines = awake,
+        .entries = (uint64_t)atomic_load(&m->entries),
+        .dropped = accounts > awake ? accounts - awake : 0,
+        .pull_lists = count_flags(m->pulled, accounts),
+        .bytes = (uint64_t)atomic_load(&m->bytes) + accounts * per_account +
+                 directory_bytes(&m->directory) + block_pool_bytes(&m->pool),
+        .saved_position = atomic_load(&m->saved_position),
+        .saved_at_ms = atomic_load(&m->saved_at_ms),
+        .save_took_ms = atomic_load(&m->save_took_ms),
+        .save_bytes = atomic_load(&m->save_bytes),
+    };
+}
+
+static void memory_free(struct views *v)
+{
+    struct memory_views *m = memory_of(v);
+    accounts_done(m);
+    pthread_mutex_destroy(&m->create);
+    pthread_mutex_destroy(&m->saving);
+    free(m->snapshot_path);
+    free(m);
+}
+
+static const struct views_ops memory_ops = {
+    .apply = memory_apply,
+    .audience = memory_audience,
+    .push = memory_push,
+    .retract = memory_retract,
+    .rebuild = memory_rebuild,
+    .edge = memory_edge,
+    .home = memory_home,
+    .visible = memory_visible,
+    .sweep = memory_sweep,
+    .neighbours = memory_neighbours,
+    .save = memory_save,
+    .stats = memory_stats,
+    .free = memory_free,
+};
+
+static size_t clamp(size_t n, size_t low, size_t high)
+{
+    return n < low ? low : n > high ? high : n;
+}
+
+enum err views_memory_open(const struct memory_views_config *config, struct views **out)
+{
+    struct memory_views *m = calloc(1, sizeof *m);
+    if (!m)
+        return ERR_NO_MEMORY;
+    m->views.ops = &memory_ops;
+    m->views.cap = clamp(config->timeline_cap, 1, TIMELINE_CAP_MAX);
+    m->pull_cap = clamp(config->pull_cap, 1, TIMELINE_CAP_MAX);
+    m->clock = config->clock;
+    pthread_mutex_init(&m->create, NULL);
+    pthread_mutex_init(&m->saving, NULL);
+    enum err e = accounts_init(m);
+    if (e == OK && config->snapshot_path) {
+        m->snapshot_path = strdup(config->snapshot_path);
+        e = m->snapshot_path ? memory_load(m) : ERR_NO_MEMORY;
+    }
+    if (e != OK) {
+        memory_free(&m->views);
+        return e;
+    }
+    *out = &m->views;
+    return OK;
+}

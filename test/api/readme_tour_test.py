@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""The README's tour, run as written, line by line, against a fresh server; only the port and the program differ."""
+import os, re, shutil, subprocess, sys, tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from support.server import ROOT, Server, check, equal, main, program, test
+
+
+def tour():
+    with open(os.path.join(ROOT, "README.md")) as readme:
+        text = readme.read()
+    part = text.split("<!-- tour -->")[1].split("<!-- end of tour -->")[0]
+    return re.search(r"```sh\n(.*?)```", part, re.S).group(1)
+
+
+@test("readme-tour-runs-as-written")
+def _():
+    folder = tempfile.mkdtemp(prefix="fantail-tour-")
+    try:
+        with Server(data=os.path.join(folder, "data")) as server:
+            os.makedirs(os.path.join(folder, "build"))
+            os.symlink(program(), os.path.join(folder, "build", "fantail"))
+            script = "set -euo pipefail\n" + tour().replace("localhost:8080", f"127.0.0.1:{server.port}")
+            # A reader types slower than fan-out takes: wait for it where the feed is read.
+            check("/v1/feed" in script, "the tour reads no feed")
+            result = subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=60)
+            equal(result.returncode, 0, result.stdout + result.stderr)
+            out = result.stdout
+            check('"following": true' in out, out)
+            check("Hello from the analytical engine" in out, out)
+            check('"like_count": 1' in out and '"liked": true' in out, out)
+            check("Marvellous." in out, out)
+            ids = re.findall(r"^\d{15,19}$", out, re.M)
+            equal(len(ids), 1, "the replayed post's id is printed once")
+            check("\n204\n0\n" in out, "after the delete the feed is empty: " + out)
+            check("0 differences" in out or "no differences" in out, out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""kill -9 at every named fault point, under load; then one checker looks at what is left.
+
+For each point, and for its first, second and a later occurrence, a server is started that kills itself there. Four
+people act at once: they post, delete, follow, unfollow, mute, block, like and edit, and remember what was answered. When
+the server has died it is started again without the fault, and after draining:
+
+  1. every acknowledged post is readable, and in the feed of everyone who surely follows its author
+  2. no feed holds a duplicate, and ids fall
+  3. nothing acknowledged as deleted is readable anywhere; nobody sees an author they surely do not follow
+  4. counters, graph and every feed equal truth (`fantail check --all`)
+
+What was not answered may have happened or not: both are right, as long as all reads agree.
+"""
+import os, random, subprocess, sys, threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from support.server import ROOT, Server, check, equal, main, program, test
+
+os.environ.setdefault("FANTAIL", os.path.join(ROOT, "build-faults", "fantail"))
+LONG = os.environ.get("FANTAIL_TEST_LONG") == "1"
+PEOPLE = 8
+OCCURRENCES = (1, 2, 3, 5, 9, 17, 33) if LONG else (1, 4)
+SETTINGS = dict(celebrity_threshold=4, celebrity_adaptive=False, timeline_cap=12, snapshot_every="1s",
+                rate_auth=0, rate_write=0, cleanup_rate=100000)
+
+
+class World:
+    """What the clients know: True (surely so), False (surely not), None (unknown)."""
+
+    def __init__(self, server, seed):
+        self.server = server
+        self.random = random.Random(seed)
+        self.lock = threading.Lock()
+        self.posts = {}    # id → {"author": i, "alive": True|False|None}
+        self.follows = {}  # (follower, followee) → True|False|None; absent: surely not
+        self.muted = {}
+        self.gone = {}     # account index → True|None
+        self.unknown_posts = 0
+        self.people = [server.sign_up(f"person{i}") for i in range(PEOPLE)]
+
+    def act(self, client, method, path, body=None, want=(200, 201, 204)):
+        """True: done. False: refused, nothing changed. None: nobody knows."""
+        try:
+            answer = client.request(method, path, body, timeout=10)
+        except OSError:
+            return None, None
+        if answer.status in want:
+            return True, answer
+        # 503 while it goes down may or may not have committed.
+        return (None if answer.status >= 500 else False), answer
+
+
+def set_edge(world, table, key, value, outcome):
+    with world.lock:
+        if outcome is True:
+            table[key] = value
+        elif outcome is None and table.get(key, False) is not value:
+            table[key] = None
+
+
+def one_act(world, rng, me):
+    """One random act of person `me`. Returns False when the server is gone."""
+    client = world.people[me]
+    other = rng.choice([i for i in range(PEOPLE) if i != me])
+    target = world.people[other].id
+    kind = rng.choices(["post", "delete", "follow", "unfollow", "mute", "unmute", "block", "like", "edit", "feed"],
+                       [10, 4, 8, 3, 2, 2, 1, 3, 2, 3])[0]
+    if kind == "post":
+        outcome, answer = world.act(client, "POST", "/v1/posts", {"caption": f"by {me}: {rng.random()}"})
+        with world.lock:
+            if outcome:
+                world.posts[answer.json["id"]] = {"author": me, "alive": True}
+            elif outcome is None:
+                world.unknown_posts += 1
+    elif kind in ("delete", "edit"):
+        with world.lock:
+            mine = [p for p, s in world.posts.items() if s["author"] == me and s["alive"]]
+        if not mine:
+            return True
+        post = rng.choice(mine)
+        if kind == "edit":
+            outcome, _ = world.act(client, "PATCH", f"/v1/posts/{post}", {"caption": "edited"})
+        else:
+            outcome, _ = world.act(client, "DELETE", f"/v1/posts/{post}")
+            with world.lock:
+                if outcome is not False:
+                    world.posts[post]["alive"] = False if outcome else None
+    elif kind in ("follow", "unfollow"):
+        outcome, _ = world.act(client, "PUT" if kind == "follow" else "DELETE", f"/v1/accounts/{target}/follow")
+        set_edge(world, world.follows, (me, other), kind == "follow", outcome)
+    elif kind in ("mute", "unmute"):
+        outcome, _ = world.act(client, "PUT" if kind == "mute" else "DELETE", f"/v1/accounts/{target}/mute")
+        set_edge(world, world.muted, (me, other), kind == "mute", outcome)
+    elif kind == "block":  # only the partner of the same thread: both edges are then this thread's own
+        other = me ^ 1
+        target = world.people[other].id
+        outcome, _ = world.act(client, "PUT", f"/v1/accounts/{target}/block")
+        for edge in ((me, other), (other, me)):
+            set_edge(world, world.follows, edge, False, outcome)
+        if outcome:  # unblock again, so that the graph does not fall apart over time
+            outcome, _ = world.act(client, "DELETE", f"/v1/accounts/{target}/block")
+    elif kind == "like":
+        with world.lock:
+            some = list(world.posts)
+        if not some:
+            return True
+        outcome, _ = world.act(client, "PUT", f"/v1/posts/{rng.choice(some)}/like")
+    else:
+        outcome, _ = world.act(client, "GET", "/v1/feed")
+    return outcome is not None
+
+
+def load(world, acts, seed):
+    """Four threads, two people each, until all acts are done or the server is gone."""
+
+    def run(thread):
+        rng = random.Random(seed * 100 + thread)
+        for _ in range(acts):
+            if not one_act(world, rng, thread * 2 + rng.randrange(2)):
+                return
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def verify(world):
+    server = world.server
+    server.drain()
+    feeds = {}
+    for i, client in enumerate(world.people):
+        if world.gone.get(i) is not None:
+            continue
+        items = client.pages("/v1/feed", limit=7)
+        ids = [item["id"] for item in items]
+        equal(len(ids), len(set(ids)), f"person{i}'s feed holds a duplicate")
+        equal(ids, sorted(ids, key=int, reverse=True), f"person{i}'s feed is out of order")
+        feeds[i] = {item["id"]: item["author"]["username"] for item in items}
+    for post, state in world.posts.items():
+        author = state["author"]
+        if world.gone.get(author) is not None:
+            continue
+        status = world.people[author].get(f"/v1/posts/{post}").status
+        if state["alive"] is True:
+            equal(status, 200, f"acknowledged post {post} is lost")
+            check(post in feeds[author], f"own post {post} is missing from person{author}'s feed")
+        if state["alive"] is False:
+            equal(status, 404, f"deleted post {post} is readable")
+            for i, feed in feeds.items():
+                check(post not in feed, f"deleted post {post} is in person{i}'s feed")
+    for (i, j), follows in world.follows.items():
+        if i not in feeds or world.gone.get(j) is not None:
+            continue
+        muted = world.muted.get((i, j), False)
+        for post, state in world.posts.items():
+            if state["author"] != j or state["alive"] is not True:
+                continue
+            if follows is True and muted is False:
+                check(post in feeds[i], f"post {post} of person{j} is missing from person{i}'s feed")
+            if follows is False or muted is True:
+                check(post not in feeds[i], f"post {post} of person{j} is in the feed of person{i}, who does not want it")
+    result = server.command("check", "--all")
+    equal(result.returncode, 0, "fantail check --all: " + result.stdout[-1500:] + result.stderr[-500:])
+
+
+def wait_dead(server, timeout_s):
+    """True when the fault was reached and the server killed itself."""
+    try:
+        code = server.process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return False
+    server.process = None
+    equal(code, -9, "the server ended by itself:\n" + server.log_tail())
+    return True
+
+
+def provoke(world, point):
+    """What reaches points that ordinary load does not."""
+    server = world.server
+    if point == "purge_between_slices":
+        world.gone[PEOPLE - 1] = True
+        outcome, _ = world.act(world.people[PEOPLE - 1], "DELETE", "/v1/me")
+        if outcome is not True:
+            world.gone[PEOPLE - 1] = None
+    if point.startswith("snapshot") or point == "outbox_before_trim":
+        world.act(server.operator, "POST", "/v1/admin/save")
+    if point == "rebuild_before_install":
+        for client in world.people:
+            world.act(client, "GET", "/v1/feed")
+
+
+def crash_at(point, occurrence, seed):
+    with Server(**SETTINGS) as server:
+        world = World(server, seed)
+        load(world, 12, seed)  # a past, part of it in a snapshot
+        server.operator.post("/v1/admin/save").expect(200, 204)
+        load(world, 6, seed + 1)
+        settings = {}
+        if point == "rebuild_before_install":  # without saved views every timeline has to be rebuilt
+            server.kill()
+            os.unlink(os.path.join(server.data, "views.snapshot"))
+        elif point == "keeper_before_crossing":
+            server.stop()
+            settings = dict(celebrity_threshold=2)
+        else:
+            server.stop()
+        try:
+            server.start(env={"FANTAIL_FAULT": f"{point}:{occurrence}"}, **settings)
+        except AssertionError:
+            server.process = None  # it died while starting: also a crash
+        died = server.process is None
+        if not died:
+            for round_number in range(3):
+                load(world, 15, seed + 2 + round_number)
+                provoke(world, point)
+                died = wait_dead(server, 1.5)
+                if died:
+                    break
+        server.kill()
+        server.start()
+        verify(world)
+        load(world, 5, seed + 9)  # and it goes on as if nothing had been
+        verify(world)
+        return died
+
+
+def fault_points():
+    out = subprocess.run([program(), "version", "--faults"], capture_output=True, text=True, check=True).stdout
+    return [line.strip() for line in out.splitlines() if line.strip()]
+
+
+def add(point, number):
+    @test(f"kill-9-at-{point}-loses-nothing")
+    def _():
+        reached = [crash_at(point, occurrence, number * 1000 + occurrence) for occurrence in OCCURRENCES]
+        check(any(reached), f"{point} was never reached: this test shows nothing")
+
+
+for index, name in enumerate(fault_points()):
+    add(name, index)
+
+
+@test("kill-9-at-any-moment-loses-nothing")
+def _():
+    """No named point: the harness kills while load runs, again and again, on one data folder."""
+    with Server(**SETTINGS) as server:
+        world = World(server, 77)
+        for round_number in range(20 if LONG else 6):
+            killer = threading.Timer(0.05 + 0.1 * (round_number % 4), server.process.kill)
+            killer.start()
+            load(world, 400, 7000 + round_number)
+            killer.join()
+            server.process.wait()
+            server.process = None
+            server.start()
+            verify(world)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,387 @@
+/* The test's world: see world.h. The store lies in memory (/dev/shm) when the machine has that, so that a
+ * durable commit costs microseconds and thousands of histories fit into a minute. */
+#include "world.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "bus/local.h"
+#include "db/sqlite.h"
+#include "model/account.h"
+#include "model/post.h"
+#include "model/rules.h"
+#include "model/truth.h"
+#include "view/memory/memory.h"
+
+enum { CARD_BYTES = 8 << 20, DRAIN_STEPS_MAX = 1000000 };
+
+#define WORLD_BEGAN_MS INT64_C(1790000000000)
+
+_Noreturn void world_fail(const char *what, const char *file, int line)
+{
+    printf("Bail out! %s:%d: %s\n", file, line, what);
+    fflush(stdout);
+    abort();
+}
+
+static void committed(void *ctx, const struct event *events, size_t n)
+{
+    struct world *w = ctx;
+    for (size_t i = 0; i < n; i++) {
+        w->events[events[i].type]++;
+        if (w->views)
+            event_apply(w->views, w->cards, &events[i]);
+    }
+    if (w->engine)
+        engine_offer(w->engine, events, n);
+}
+
+static void path_in(const struct world *w, const char *name, char out[128])
+{
+    snprintf(out, 128, "%s/%s", w->folder, name);
+}
+
+void world_open(struct world *w, int64_t celebrity_threshold)
+{
+    memset(w, 0, sizeof *w);
+    log_set_level(LOG_ERROR);
+    const char *root = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    snprintf(w->folder, sizeof w->folder, "%s/fantail-world-XXXXXX", root);
+    EXPECT(mkdtemp(w->folder));
+    manual_clock_init(&w->clock, WORLD_BEGAN_MS);
+    id_gen_init(&w->ids, &w->clock.clock, 1);
+    w->policy = (struct follow_policy){.celebrity_threshold = celebrity_threshold,
+                                       .max_following = 1000};
+    struct sqlite_config config;
+    char path[128], detail[TX_DETAIL_MAX] = "";
+    sqlite_config_default(&config);
+    path_in(w, "world.db", path);
+    config.path = path;
+    config.readers = 2;
+    enum err e = db_sqlite_open(&config, &w->ids, &w->clock.clock, &w->db, detail);
+    if (e)
+        printf("# %s\n", detail);
+    EXPECT(e == OK);
+    w->db->on_commit = committed;
+    w->db->on_commit_ctx = w;
+}
+
+static void remove_folder(const char *folder)
+{
+    DIR *d = opendir(folder);
+    EXPECT(d);
+    for (struct dirent *entry; (entry = readdir(d));) {
+        if (entry->d_name[0] != '.')
+            unlinkat(dirfd(d), entry->d_name, 0);
+    }
+    closedir(d);
+    rmdir(folder);
+}
+
+void world_close(struct world *w)
+{
+    world_stop(w);
+    db_stop(w->db);
+    db_free(w->db);
+    remove_folder(w->folder);
+}
+
+static enum err clear_tables(struct tx *tx, void *arg)
+{
+    static const char *const tables[] = {
+        "DELETE FROM accounts",      "DELETE FROM sessions", "DELETE FROM follows",
+        "DELETE FROM blocks",        "DELETE FROM mutes",    "DELETE FROM posts",
+        "DELETE FROM post_versions", "DELETE FROM likes",    "DELETE FROM comments",
+        "DELETE FROM outbox",        "DELETE FROM idempotency",
+    };
+    (void)arg;
+    enum err e = OK;
+    for (size_t i = 0; !e && i < sizeof tables / sizeof tables[0]; i++)
+        e = tx_exec(tx, tables[i], DB_NO_ARGS, NULL);
+    return e;
+}
+
+void world_clear(struct world *w)
+{
+    EXPECT(!w->views);
+    EXPECT(db_write(w->db, clear_tables, NULL, NULL) == OK);
+    world_forget_snapshot(w);
+    memset(w->events, 0, sizeof w->events);
+}
+
+/* ---- the stack ---- */
+
+void world_start(struct world *w, size_t timeline_cap)
+{
+    char path[128];
+    path_in(w, "views.snapshot", path);
+    struct memory_views_config config = {.snapshot_path = path,
+                                         .timeline_cap = timeline_cap,
+                                         .pull_cap = timeline_cap,
+                                         .clock = &w->clock.clock};
+    struct views *views;
+    w->cap = timeline_cap;
+    EXPECT(views_memory_open(&config, &views) == OK);
+    w->cards = cards_memory_new(CARD_BYTES, &w->clock.clock);
+    EXPECT(w->cards);
+    if (views->loaded_position == 0)
+        EXPECT(truth_load_views(w->db, views, NULL, NULL) == OK);
+    EXPECT(truth_catch_up(w->db, views, w->cards, views->loaded_position) == OK);
+    size_t limits[LANE_COUNT];
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        limits[lane] = 10000;
+    w->bus = bus_local_new(LANE_COUNT, limits);
+    struct engine_config engine;
+    engine_config_default(&engine);
+    engine.mark_every_ms = 10;
+    struct sink_env env = {
+        .db = w->db, .views = views, .cards = w->cards, .clock = &w->clock.clock};
+    w->engine = engine_new(&engine, model_rules, model_rule_count, env, w->bus);
+    w->views = views;
+    EXPECT(engine_recover(w->engine) == OK);
+}
+
+void world_stop(struct world *w)
+{
+    if (!w->views)
+        return;
+    engine_free(w->engine);
+    bus_free(w->bus);
+    views_free(w->views);
+    cards_free(w->cards);
+    w->engine = NULL;
+    w->bus = NULL;
+    w->views = NULL;
+    w->cards = NULL;
+}
+
+void world_save(struct world *w)
+{
+    uint64_t position = engine_done_through(w->engine);
+    if (position > 0)
+        EXPECT(views_save(w->views, position) == OK);
+}
+
+void world_forget_snapshot(struct world *w)
+{
+    char path[128];
+    path_in(w, "views.snapshot", path);
+    unlink(path);
+}
+
+void world_step(struct world *w)
+{
+    engine_relay_step(w->engine);
+    engine_worker_step(w->engine);
+}
+
+void world_drain(struct world *w)
+{
+    for (int i = 0; i < DRAIN_STEPS_MAX; i++) {
+        int64_t now_us = clock_mono_us(&w->clock.clock);
+        int64_t relay_us = engine_relay_step(w->engine);
+        int64_t worker_us = engine_worker_step(w->engine);
+        if (relay_us <= now_us || worker_us <= now_us)
+            continue;
+        if (engine_drained(w->engine))
+            return;
+        manual_clock_advance(&w->clock, 5); /* a lane waits for its rate, or a retry for its time */
+    }
+    EXPECT(!"the engine never drains");
+}
+
+enum err world_apply(struct world *w, struct view_change change)
+{
+    return views_apply(w->views, &change, 1);
+}
+
+/* ---- truth ---- */
+
+struct number {
+    const char *sql;
+    const struct db_value *args;
+    size_t n;
+    int64_t value;
+};
+
+static enum err read_number(struct tx *tx, void *arg)
+{
+    struct number *q = arg;
+    return tx_get_i64(tx, q->sql, q->args, q->n, &q->value);
+}
+
+int64_t world_i64(struct world *w, const char *sql, const struct db_value *args, size_t n)
+{
+    struct number q = {.sql = sql, .args = args, .n = n};
+    EXPECT(db_read(w->db, read_number, &q, NULL) == OK);
+    return q.value;
+}
+
+struct doing {
+    struct world *world;
+    struct deed *deed;
+    struct arena arena;
+};
+
+static enum err do_account(struct tx *tx, struct deed *d, int64_t now_ms)
+{
+    switch (d->act) {
+    case ACT_ACCOUNT: {
+        struct account_new in = {.username = d->text, .seen_at_ms = now_ms};
+        return account_create(tx, &in, &d->id);
+    }
+    case ACT_UPDATE: {
+        struct account_change change = {.display_name = d->text};
+        return account_update(tx, d->who, &change);
+    }
+    case ACT_SUSPEND:
+        return account_suspend(tx, d->what, true);
+    case ACT_RESTORE:
+        return account_suspend(tx, d->what, false);
+    default:
+        return account_delete(tx, d->what);
+    }
+}
+
+static enum err do_graph(struct tx *tx, struct deed *d, const struct follow_policy *p)
+{
+    switch (d->act) {
+    case ACT_FOLLOW:
+        return follow_create(tx, d->who, d->what, p, &d->changed);
+    case ACT_UNFOLLOW:
+        return follow_remove(tx, d->who, d->what, p, &d->changed);
+    case ACT_BLOCK:
+        return block_create(tx, d->who, d->what, p, &d->changed);
+    case ACT_UNBLOCK:
+        return block_remove(tx, d->who, d->what, &d->changed);
+    case ACT_MUTE:
+        return mute_create(tx, d->who, d->what, &d->changed);
+    default:
+        return mute_remove(tx, d->who, d->what, &d->changed);
+    }
+}
+
+static enum err do_post(struct tx *tx, struct deed *d, int64_t now_ms, struct arena *arena)
+{
+    struct post_card card;
+    enum err e;
+    switch (d->act) {
+    case ACT_POST: {
+        struct post_new in = {.author = d->who, .caption = d->text, .id = d->id};
+        e = post_create(tx, &in, arena, &card);
+        d->id = card.id;
+        return e;
+    }
+    case ACT_EDIT:
+        return post_edit(tx, d->what, d->who, d->text, now_ms, arena, &card);
+    case ACT_DELETE:
+        return post_delete(tx, d->what, d->who, now_ms);
+    case ACT_LIKE:
+    case ACT_UNLIKE:
+        return post_like(tx, d->what, d->who, d->act == ACT_LIKE, now_ms, &d->changed);
+    case ACT_COMMENT:
+        return comment_create(tx, d->what, d->who, d->text, NULL, &d->id);
+    default:
+        return comment_delete(tx, d->what, d->who, now_ms);
+    }
+}
+
+static enum err run_deed(struct tx *tx, void *arg)
+{
+    struct doing *x = arg;
+    struct deed *d = x->deed;
+    int64_t now_ms = clock_wall_ms(&x->world->clock.clock);
+    switch (d->act) {
+    case ACT_ACCOUNT:
+    case ACT_UPDATE:
+    case ACT_SUSPEND:
+    case ACT_RESTORE:
+    case ACT_DELETE_ACCOUNT:
+        return do_account(tx, d, now_ms);
+    case ACT_FOLLOW:
+    case ACT_UNFOLLOW:
+    case ACT_BLOCK:
+    case ACT_UNBLOCK:
+    case ACT_MUTE:
+    case ACT_UNMUTE:
+        return do_graph(tx, d, &x->world->policy);
+    default:
+        return do_post(tx, d, now_ms, &x->arena);
+    }
+}
+
+enum err world_do(struct world *w, struct deed *d)
+{
+    struct doing x = {.world = w, .deed = d};
+    arena_init(&x.arena);
+    enum err e = db_write(w->db, run_deed, &x, NULL);
+    arena_done(&x.arena);
+    return e;
+}
+
+uint64_t world_account(struct world *w, const char *username)
+{
+    struct deed d = {.act = ACT_ACCOUNT, .text = str_of(username)};
+    EXPECT(world_do(w, &d) == OK);
+    return d.id;
+}
+
+uint64_t world_post(struct world *w, uint64_t author, const char *caption)
+{
+    struct deed d = {.act = ACT_POST, .who = author, .text = str_of(caption)};
+    EXPECT(world_do(w, &d) == OK);
+    return d.id;
+}
+
+void world_act(struct world *w, enum act act, uint64_t who, uint64_t what)
+{
+    struct deed d = {.act = act, .who = who, .what = what, .text = STR("text")};
+    EXPECT(world_do(w, &d) == OK);
+}
+
+/* ---- feeds ---- */
+
+struct oracle {
+    uint64_t viewer;
+    uint64_t *ids;
+    size_t max, n;
+};
+
+static enum err read_oracle(struct tx *tx, void *arg)
+{
+    struct oracle *o = arg;
+    return feed_oracle(tx, o->viewer, UINT64_MAX, o->max, o->ids, &o->n);
+}
+
+size_t world_oracle(struct world *w, uint64_t viewer, uint64_t *ids, size_t max)
+{
+    struct oracle o = {.viewer = viewer, .ids = ids, .max = max};
+    EXPECT(db_read(w->db, read_oracle, &o, NULL) == OK);
+    return o.n;
+}
+
+size_t world_feed(struct world *w, uint64_t viewer, size_t limit, uint64_t *ids, size_t max)
+{
+    size_t n = 0;
+    uint64_t below = UINT64_MAX;
+    while (below > 0) {
+        struct feed_page page;
+        struct arena arena;
+        arena_init(&arena);
+        EXPECT(feed_read(w->views, w->cards, w->db, viewer, below, limit, &arena, &page) == OK);
+        arena_done(&arena);
+        EXPECT(page.count <= limit);
+        EXPECT(page.next_below < below);
+        for (size_t i = 0; i < page.count; i++) {
+            EXPECT(n < max);
+            EXPECT(page.items[i].card.id < below);
+            below = page.items[i].card.id;
+            ids[n++] = below;
+        }
+        below = page.next_below;
+    }
+    return n;
+}

@@ -1,0 +1,280 @@
+/* Loading the views from truth, finding and repairing what differs, and explaining. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "model/truth.h"
+#include "world.h"
+
+enum { CAP = 10 };
+
+static struct world w;
+static uint64_t ada, bob, eve;
+
+static int open_world(void **state)
+{
+    (void)state;
+    world_open(&w, 3);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+static int fresh(void **state)
+{
+    (void)state;
+    world_stop(&w);
+    world_clear(&w);
+    world_start(&w, CAP);
+    ada = world_account(&w, "ada");
+    bob = world_account(&w, "bob");
+    eve = world_account(&w, "eve");
+    world_act(&w, ACT_FOLLOW, ada, bob);
+    world_act(&w, ACT_FOLLOW, eve, bob);
+    world_act(&w, ACT_FOLLOW, ada, eve);
+    for (int i = 0; i < 3; i++) {
+        uint64_t post = world_post(&w, bob, "text");
+        world_act(&w, ACT_LIKE, ada, post);
+        world_act(&w, ACT_COMMENT, eve, post);
+        world_post(&w, eve, "text");
+    }
+    world_drain(&w);
+    return 0;
+}
+
+static struct check_result check(bool repair)
+{
+    struct check_result result;
+    struct buf text;
+    struct json_out j;
+    buf_init(&text, 0);
+    json_out_init(&j, &text);
+    json_array_begin(&j);
+    assert_int_equal(truth_check(w.db, w.views, w.cards, 0, 100, 50, repair, &j, &result), OK);
+    json_array_end(&j);
+    json_t *parsed = json_loadb(text.ptr, text.len, 0, NULL);
+    assert_non_null(parsed);
+    assert_int_equal(json_array_size(parsed),
+                     result.feed_errors + result.counter_errors + result.edge_errors);
+    json_decref(parsed);
+    buf_done(&text);
+    return result;
+}
+
+static void assert_clean(void)
+{
+    struct check_result r = check(false);
+    assert_int_equal(r.feed_errors, 0);
+    assert_int_equal(r.counter_errors, 0);
+    assert_int_equal(r.edge_errors, 0);
+}
+
+static void a_healthy_world_has_no_differences(void **state)
+{
+    (void)state;
+    struct check_result r = check(false);
+    assert_int_equal(r.feeds, 3);
+    assert_int_equal(r.edges, 6); /* each from both ends */
+    assert_int_equal(r.feed_errors + r.counter_errors + r.edge_errors, 0);
+    assert_true(r.next_account == 0);
+}
+
+static void checking_goes_on_where_it_stopped(void **state)
+{
+    (void)state;
+    struct check_result r;
+    struct buf text;
+    struct json_out j;
+    uint64_t from = 0, feeds = 0;
+    buf_init(&text, 0);
+    json_out_init(&j, &text);
+    json_array_begin(&j);
+    do {
+        assert_int_equal(truth_check(w.db, w.views, w.cards, from, 2, 50, false, &j, &r), OK);
+        feeds += r.feeds;
+        from = r.next_account;
+    } while (from);
+    assert_int_equal(feeds, 3);
+    buf_done(&text);
+}
+
+static enum err break_counters(struct tx *tx, void *arg)
+{
+    (void)arg;
+    enum err e = tx_exec(tx, "UPDATE accounts SET follower_count = 7, post_count = 0 WHERE id = $1",
+                         DB_ARGS(DB_I64(bob)), NULL);
+    return e ? e : tx_exec(tx, "UPDATE posts SET like_count = 9", DB_NO_ARGS, NULL);
+}
+
+static void wrong_counters_are_found_and_repaired(void **state)
+{
+    (void)state;
+    assert_int_equal(db_write(w.db, break_counters, NULL, NULL), OK);
+    struct check_result r = check(false);
+    assert_int_equal(r.counter_errors, 2 + 6);
+    assert_int_equal(r.repaired, 0);
+    r = check(true);
+    assert_int_equal(r.repaired, 1 + 6);
+    assert_clean();
+}
+
+static void wrong_edges_are_found_and_repaired(void **state)
+{
+    (void)state;
+    world_apply(&w, (struct view_change){.kind = VIEW_FOLLOW, .account = ada, .other = bob});
+    world_apply(&w, (struct view_change){.kind = VIEW_FOLLOW, .on = true, .account = bob, .other = ada});
+    struct check_result r = check(false);
+    assert_int_equal(r.edge_errors, 4); /* each from both ends */
+    assert_true(r.feed_errors >= 1);
+    check(true);
+    assert_clean();
+}
+
+static void wrong_feeds_are_found_and_repaired(void **state)
+{
+    (void)state;
+    uint64_t ids[CAP], floor;
+    size_t n;
+    assert_int_equal(views_home(w.views, ada, UINT64_MAX, ids, CAP, &n, &floor), OK);
+    assert_int_equal(n, 6);
+    /* Unfollowing in the views alone lets forget() take bob's posts out of the timeline. */
+    world_apply(&w, (struct view_change){.kind = VIEW_FOLLOW, .account = ada, .other = bob});
+    assert_int_equal(views_forget(w.views, ada, bob, ids, n), OK);
+    world_apply(&w, (struct view_change){.kind = VIEW_FOLLOW, .on = true, .account = ada, .other = bob});
+    world_apply(&w, (struct view_change){.kind = VIEW_MUTE, .on = true, .account = eve, .other = bob});
+    world_apply(&w, (struct view_change){.kind = VIEW_HIDE, .on = true, .account = eve});
+    struct check_result r = check(false);
+    assert_int_equal(r.feed_errors, 2);
+    r = check(true);
+    assert_true(r.repaired >= 2);
+    assert_clean();
+}
+
+static void views_come_up_from_truth_and_from_a_snapshot(void **state)
+{
+    (void)state;
+    world_act(&w, ACT_MUTE, ada, eve);
+    world_act(&w, ACT_SUSPEND, 0, bob);
+    uint64_t star = world_account(&w, "star");
+    world_act(&w, ACT_FOLLOW, ada, star);
+    world_act(&w, ACT_FOLLOW, eve, star);
+    world_act(&w, ACT_FOLLOW, world_account(&w, "fan"), star);
+    for (int i = 0; i < CAP + 5; i++)
+        world_post(&w, star, "pulled");
+    world_drain(&w);
+    assert_clean();
+    world_stop(&w);
+    world_start(&w, CAP); /* from truth */
+    assert_clean();
+    world_drain(&w);
+    world_save(&w);
+    world_act(&w, ACT_UNMUTE, ada, eve);
+    world_act(&w, ACT_UNFOLLOW, eve, star);
+    world_post(&w, star, "after the snapshot");
+    world_stop(&w); /* without delivering any of it */
+    world_start(&w, CAP);
+    assert_true(w.views->loaded_position > 0);
+    world_drain(&w);
+    assert_clean();
+}
+
+static uint64_t loads;
+static void count_progress(void *arg, uint64_t done, uint64_t total)
+{
+    (void)arg;
+    assert_true(done <= total);
+    loads++;
+}
+
+static void loading_tells_how_far_it_is(void **state)
+{
+    (void)state;
+    loads = 0;
+    assert_int_equal(truth_load_views(w.db, w.views, count_progress, NULL), OK); /* again: changes nothing */
+    assert_true(loads >= 1);
+    assert_clean();
+}
+
+/* ---- explaining ---- */
+
+static json_t *explain(uint64_t viewer, uint64_t post)
+{
+    struct buf text;
+    struct json_out j;
+    buf_init(&text, 0);
+    json_out_init(&j, &text);
+    assert_int_equal(truth_explain(w.db, w.views, w.cards, viewer, post, &j), OK);
+    json_t *answer = json_loadb(text.ptr, text.len, 0, NULL);
+    assert_non_null(answer);
+    buf_done(&text);
+    return answer;
+}
+
+static void assert_verdict(uint64_t viewer, uint64_t post, bool visible, const char *word)
+{
+    json_t *answer = explain(viewer, post);
+    const char *verdict = json_string_value(json_object_get(answer, "verdict"));
+    assert_int_equal(json_is_true(json_object_get(answer, "visible")), visible);
+    if (!strstr(verdict, word))
+        fail_msg("\"%s\" does not say \"%s\"", verdict, word);
+    assert_true(json_array_size(json_object_get(answer, "facts")) > 0);
+    json_decref(answer);
+}
+
+static void every_reason_has_its_words(void **state)
+{
+    (void)state;
+    uint64_t post = world_post(&w, bob, "why?");
+    assert_verdict(ada, post, false, "under way");
+    world_drain(&w);
+    assert_verdict(ada, post, true, "pushed");
+    assert_verdict(bob, post, true, "own");
+    assert_verdict(ada, 12345, false, "no such post");
+    assert_verdict(12345, post, false, "no such account");
+    world_act(&w, ACT_MUTE, ada, bob);
+    assert_verdict(ada, post, false, "muted");
+    world_act(&w, ACT_UNMUTE, ada, bob);
+    world_act(&w, ACT_SUSPEND, 0, bob);
+    assert_verdict(ada, post, false, "suspended");
+    world_act(&w, ACT_RESTORE, 0, bob);
+    world_act(&w, ACT_UNFOLLOW, ada, bob);
+    assert_verdict(ada, post, false, "not followed");
+    world_act(&w, ACT_BLOCK, bob, ada);
+    assert_verdict(ada, post, false, "block");
+    world_act(&w, ACT_DELETE, bob, post);
+    assert_verdict(eve, post, false, "deleted");
+    uint64_t old = world_post(&w, bob, "old");
+    for (int i = 0; i < 2 * CAP; i++)
+        world_post(&w, bob, "newer");
+    world_drain(&w);
+    assert_verdict(eve, old, true, "from truth");
+    world_act(&w, ACT_DELETE_ACCOUNT, 0, bob);
+    assert_verdict(eve, old, false, "deleted");
+}
+
+int main(void)
+{
+#define FRESH(test) cmocka_unit_test_setup(test, fresh)
+    const struct CMUnitTest tests[] = {
+        FRESH(a_healthy_world_has_no_differences),
+        FRESH(checking_goes_on_where_it_stopped),
+        FRESH(wrong_counters_are_found_and_repaired),
+        FRESH(wrong_edges_are_found_and_repaired),
+        FRESH(wrong_feeds_are_found_and_repaired),
+        FRESH(views_come_up_from_truth_and_from_a_snapshot),
+        FRESH(loading_tells_how_far_it_is),
+        FRESH(every_reason_has_its_words),
+    };
+    return cmocka_run_group_tests_name("model/truth", tests, open_world, close_world);
+}

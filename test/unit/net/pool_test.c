@@ -1,0 +1,178 @@
+/* The pool: order, its bound, and its end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "net/pool.h"
+
+struct gate {
+    struct pool_task task;
+    sem_t entered, open;
+};
+
+static void wait_at_gate(struct pool_task *task)
+{
+    struct gate *g = CONTAINER_OF(task, struct gate, task);
+    sem_post(&g->entered);
+    sem_wait(&g->open);
+}
+
+static void gate_init(struct gate *g)
+{
+    *g = (struct gate){.task.run = wait_at_gate};
+    sem_init(&g->entered, 0, 0);
+    sem_init(&g->open, 0, 0);
+}
+
+struct numbered {
+    struct pool_task task;
+    int number;
+};
+
+static int order[100];
+static _Atomic int order_len;
+
+static void note_number(struct pool_task *task)
+{
+    order[atomic_fetch_add(&order_len, 1)] = CONTAINER_OF(task, struct numbered, task)->number;
+}
+
+static void the_queue_is_bounded_and_in_order(void **state)
+{
+    (void)state;
+    struct pool *p = pool_new(1, 10, "bounded");
+    struct gate gate;
+    gate_init(&gate);
+    assert_true(pool_submit(p, &gate.task));
+    sem_wait(&gate.entered); /* its thread is taken: the rest queues */
+    struct numbered tasks[11];
+    order_len = 0;
+    for (int i = 0; i < 11; i++) {
+        tasks[i] = (struct numbered){.task.run = note_number, .number = i};
+        assert_int_equal(pool_submit(p, &tasks[i].task), i < 10);
+    }
+    assert_int_equal(pool_depth(p), 10);
+    sem_post(&gate.open);
+    pool_free(p); /* runs what is queued */
+    assert_int_equal(order_len, 10);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(order[i], i);
+}
+
+static void tasks_run_side_by_side(void **state)
+{
+    (void)state;
+    struct pool *p = pool_new(4, 10, "wide");
+    struct gate gates[4];
+    for (size_t i = 0; i < COUNT_OF(gates); i++) {
+        gate_init(&gates[i]);
+        assert_true(pool_submit(p, &gates[i].task));
+    }
+    for (size_t i = 0; i < COUNT_OF(gates); i++)
+        sem_wait(&gates[i].entered); /* all four are inside at once */
+    for (size_t i = 0; i < COUNT_OF(gates); i++)
+        sem_post(&gates[i].open);
+    pool_free(p);
+}
+
+enum { SUBMITTERS = 4, TASKS_EACH = 5000 };
+
+struct counted {
+    struct pool_task task;
+    _Atomic int runs;
+};
+
+static struct counted counted[SUBMITTERS][TASKS_EACH];
+static struct pool *shared_pool;
+
+static void count_run(struct pool_task *task)
+{
+    atomic_fetch_add(&CONTAINER_OF(task, struct counted, task)->runs, 1);
+}
+
+static void *submit_all(void *arg)
+{
+    struct counted *mine = arg;
+    for (int i = 0; i < TASKS_EACH; i++) {
+        mine[i].task.run = count_run;
+        while (!pool_submit(shared_pool, &mine[i].task))
+            sched_yield();
+    }
+    return NULL;
+}
+
+static void every_task_runs_exactly_once(void **state)
+{
+    (void)state;
+    shared_pool = pool_new(3, 64, "shared");
+    pthread_t threads[SUBMITTERS];
+    for (size_t i = 0; i < SUBMITTERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, submit_all, counted[i]), 0);
+    for (size_t i = 0; i < SUBMITTERS; i++)
+        pthread_join(threads[i], NULL);
+    pool_free(shared_pool);
+    for (size_t i = 0; i < SUBMITTERS; i++)
+        for (size_t k = 0; k < TASKS_EACH; k++)
+            assert_int_equal(counted[i][k].runs, 1);
+}
+
+static bool resubmit_taken;
+static struct pool_task never = {.run = count_run};
+
+static void resubmit(struct pool_task *task)
+{
+    struct gate *g = CONTAINER_OF(task, struct gate, task);
+    sem_post(&g->entered);
+    sem_wait(&g->open);
+    /* pool_free has begun or is about to: wait until it refuses, as a late producer would. */
+    while ((resubmit_taken = pool_submit(shared_pool, &never)) && pool_depth(shared_pool) == 0)
+        sched_yield();
+}
+
+static void *free_shared(void *arg)
+{
+    (void)arg;
+    pool_free(shared_pool);
+    return NULL;
+}
+
+static void a_stopping_pool_takes_no_more(void **state)
+{
+    (void)state;
+    shared_pool = pool_new(1, 1, "stopping");
+    struct gate gate;
+    gate_init(&gate);
+    gate.task.run = resubmit;
+    struct gate filler;
+    gate_init(&filler);
+    sem_post(&filler.open);
+    assert_true(pool_submit(shared_pool, &gate.task));
+    sem_wait(&gate.entered);
+    assert_true(pool_submit(shared_pool, &filler.task)); /* full: nothing else fits either way */
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, free_shared, NULL), 0);
+    sem_post(&gate.open);
+    pthread_join(thread, NULL);
+    assert_false(resubmit_taken);
+    assert_int_equal(sem_trywait(&filler.entered), 0); /* what was queued ran */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_queue_is_bounded_and_in_order),
+        cmocka_unit_test(tasks_run_side_by_side),
+        cmocka_unit_test(every_task_runs_exactly_once),
+        cmocka_unit_test(a_stopping_pool_takes_no_more),
+    };
+    return cmocka_run_group_tests_name("net/pool", tests, NULL, NULL);
+}
