@@ -292,8 +292,6 @@ static enum err check_policy(struct request *r)
     struct call *c = &r->call;
     const struct caller *caller = &c->caller;
     bool known = caller->control || caller->account || caller->scopes;
-    if ((c->route->flags & ROUTE_CONTROL) && !caller->control)
-        return call_fail(c, ERR_FORBIDDEN, "only through the control socket in the data folder");
     switch (c->route->policy) {
     case POLICY_ANYONE:
         return OK;
@@ -311,9 +309,14 @@ static enum err check_policy(struct request *r)
             return OK;
         break;
     case POLICY_ADMIN:
-        if (caller->control || caller->scopes & SCOPE_ADMIN)
+        if (caller->control)
             return OK;
-        break;
+        if (!(caller->scopes & SCOPE_ADMIN))
+            break;
+        if (c->route->flags & ROUTE_CONTROL)
+            return call_fail(c, ERR_FORBIDDEN,
+                             "only through the control socket in the data folder");
+        return OK;
     }
     if (!known)
         return ERR_UNAUTHENTICATED;

@@ -116,7 +116,7 @@ static void put_parameters(struct buf *out, const struct route *r)
         put(out, "<br>");
     }
     if (r->flags & ROUTE_PAGED)
-        put(out, "<code>limit</code> items a page, 20 unless given<br>"
+        put(out, "<code>limit</code> items a page<br>"
                  "<code>cursor</code> <code>next_cursor</code> of the page before");
     put(out, "</dd>");
 }

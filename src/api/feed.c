@@ -1,20 +1,20 @@
 /* GET /v1/feed. Runs on the event loop as long as everything is in memory, and again on a thread
  * that may block when it is not. */
-#include "api/handlers.h"
 #include "model/feed.h"
+#include "api/handlers.h"
 #include "model/post.h"
 
 enum err feed_show(struct call *c, struct tx *tx)
 {
+    (void)tx;
     struct api *api = c->api;
-    bool may_block = c->blocking || tx;
     struct feed_page page;
     size_t limit;
     uint64_t below;
     enum err e = call_page(c, FEED_LIMIT_DEFAULT, FEED_LIMIT_MAX, &limit, &below);
     if (!e)
-        e = feed_read(api->views, api->cards, may_block ? api->db : NULL, c->caller.account, below,
-                      limit, &c->x->arena, &page);
+        e = feed_read(api->views, api->cards, c->blocking ? api->db : NULL, c->caller.account,
+                      below, limit, &c->x->arena, &page);
     if (e)
         return e;
     call_list_begin(c);

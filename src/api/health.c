@@ -43,71 +43,83 @@ struct snapshot {
 
 /* name, type, help, where it is in the snapshot */
 /* clang-format off */
-#define METRICS(X)                                                                                                     \
-    X("start_time_seconds", "gauge", "When the process began, in seconds since 1970.", s->start_s)                     \
-    X("http_connections", "gauge", "Open connections.", s->http.connections)                                           \
-    X("http_accepted_total", "counter", "Connections accepted.", s->http.accepted)                                     \
-    X("http_refused_total", "counter", "Connections refused because there were too many.", s->http.refused)            \
-    X("http_requests_total", "counter", "Requests read.", s->http.requests)                                            \
-    X("http_bad_requests_total", "counter", "Requests that could not be read.", s->http.bad_requests)                  \
-    X("http_timeouts_total", "counter", "Connections closed for being too slow.", s->http.timeouts)                    \
-    X("http_received_bytes_total", "counter", "Bytes read.", s->http.bytes_in)                                         \
-    X("http_sent_bytes_total", "counter", "Bytes sent.", s->http.bytes_out)                                            \
-    X("http_shed_total", "counter", "Requests answered 503 because a queue was full.", s->shed)                        \
-    X("http_limited_total", "counter", "Requests answered 429.", s->limited)                                           \
-    X("http_replayed_total", "counter", "Answers repeated for an Idempotency-Key.", s->replayed)                       \
-    X("auth_hits_total", "counter", "Callers known without asking the database.", s->auth.hits)                        \
-    X("auth_misses_total", "counter", "Callers that the database was asked for.", s->auth.misses)                      \
-    X("auth_refused_total", "counter", "Tokens refused.", s->auth.refused)                                             \
-    X("db_commits_total", "counter", "COMMITs, each of one or more transactions.", s->db.commits)                      \
-    X("db_transactions_total", "counter", "Transactions committed.", s->db.transactions)                               \
-    X("db_failures_total", "counter", "COMMITs that failed.", s->db.failures)                                          \
-    X("db_queue_depth", "gauge", "Writes waiting for their commit.", s->db.queue_depth)                                \
-    X("db_queue_limit", "gauge", "Writes that may wait.", s->db.queue_limit)                                           \
-    X("db_wal_bytes", "gauge", "Size of the write-ahead log.", s->db.wal_bytes)                                        \
-    X("db_file_bytes", "gauge", "Size of the store.", s->db.file_bytes)                                                \
-    X("db_full", "gauge", "1 when the last commit failed for want of space.", s->db.full)                              \
-    X("events_taken_total", "counter", "Events taken up by the engine.", s->engine.events_taken)                       \
-    X("events_done_total", "counter", "Events delivered to everyone.", s->engine.events_done)                          \
-    X("events_undone", "gauge", "Events not yet delivered to everyone.", s->engine.undone)                             \
-    X("events_oldest_undone_seconds", "gauge", "Age of the oldest undone event.",                                      \
-      (double)s->engine.oldest_undone_ms / 1000.0)                                                                     \
-    X("view_accounts", "gauge", "Accounts in the views.", s->views.accounts)                                           \
-    X("view_follows", "gauge", "Follow edges in the views.", s->views.follows)                                         \
-    X("view_timelines", "gauge", "Timelines held.", s->views.timelines)                                                \
-    X("view_timelines_dropped", "gauge", "Timelines dropped, to be rebuilt when read.", s->views.dropped)              \
-    X("view_entries", "gauge", "Entries in all timelines.", s->views.entries)                                          \
-    X("view_pull_lists", "gauge", "Authors whose posts are pulled.", s->views.pull_lists)                              \
-    X("view_bytes", "gauge", "Memory held by the views.", s->views.bytes)                                              \
-    X("view_saved_timestamp_seconds", "gauge", "When the views were last saved.",                                      \
-      (double)s->views.saved_at_ms / 1000.0)                                                                           \
-    X("view_save_seconds", "gauge", "How long the last save took.", (double)s->views.save_took_ms / 1000.0)            \
-    X("view_save_bytes", "gauge", "Size of the last save.", s->views.save_bytes)                                       \
-    X("card_hits_total", "counter", "Posts found in the cache.", s->cards.post_hits)                                   \
-    X("card_misses_total", "counter", "Posts not found in the cache.", s->cards.post_misses)                           \
-    X("card_hit_rate", "gauge", "Share of posts found in the cache since the start.", s->card_hit_rate)                \
-    X("card_posts", "gauge", "Posts in the cache.", s->cards.posts)                                                    \
-    X("card_accounts", "gauge", "Authors in the cache.", s->cards.accounts)                                            \
-    X("card_like_sets", "gauge", "People whose likes are in the cache.", s->cards.like_sets)                           \
-    X("card_tombstones", "gauge", "Deleted posts remembered.", s->cards.tombstones)                                    \
-    X("card_bytes", "gauge", "Memory held by the cache.", s->cards.bytes)                                              \
-    X("card_bytes_limit", "gauge", "Memory that the cache may hold.", s->cards.bytes_max)                              \
-    X("pool_reads_depth", "gauge", "Blocking reads waiting for a thread.", s->pool_depth)                              \
-    X("pool_slow_depth", "gauge", "Log-ins and operators' work waiting for a thread.", s->slow_depth)                  \
-    X("audit_feeds_total", "counter", "Feeds compared with truth by the background audit.", s->audited)                \
-    X("audit_drift", "gauge", "Feeds that differed from truth; should read zero.", s->audit_drift)                     \
-    X("celebrity_threshold", "gauge", "Followers from which posts are pulled instead of pushed.", s->threshold)
+#define METRICS(X)                                                                                 \
+    X("start_time_seconds", "gauge", "When the process began, in seconds since 1970.",             \
+      s->start_s)                                                                                  \
+    X("http_connections", "gauge", "Open connections.", s->http.connections)                       \
+    X("http_accepted_total", "counter", "Connections accepted.", s->http.accepted)                 \
+    X("http_refused_total", "counter", "Connections refused because there were too many.",         \
+      s->http.refused)                                                                             \
+    X("http_requests_total", "counter", "Requests read.", s->http.requests)                        \
+    X("http_bad_requests_total", "counter", "Requests that could not be read.",                    \
+      s->http.bad_requests)                                                                        \
+    X("http_timeouts_total", "counter", "Connections closed for being too slow.",                  \
+      s->http.timeouts)                                                                            \
+    X("http_received_bytes_total", "counter", "Bytes read.", s->http.bytes_in)                     \
+    X("http_sent_bytes_total", "counter", "Bytes sent.", s->http.bytes_out)                        \
+    X("http_shed_total", "counter", "Requests answered 503 because a queue was full.", s->shed)    \
+    X("http_limited_total", "counter", "Requests answered 429.", s->limited)                       \
+    X("http_replayed_total", "counter", "Answers repeated for an Idempotency-Key.", s->replayed)   \
+    X("auth_hits_total", "counter", "Callers known without asking the database.", s->auth.hits)    \
+    X("auth_misses_total", "counter", "Callers that the database was asked for.", s->auth.misses)  \
+    X("auth_refused_total", "counter", "Tokens refused.", s->auth.refused)                         \
+    X("db_commits_total", "counter", "COMMITs, each of one or more transactions.", s->db.commits)  \
+    X("db_transactions_total", "counter", "Transactions committed.", s->db.transactions)           \
+    X("db_failures_total", "counter", "COMMITs that failed.", s->db.failures)                      \
+    X("db_queue_depth", "gauge", "Writes waiting for their commit.", s->db.queue_depth)            \
+    X("db_queue_limit", "gauge", "Writes that may wait.", s->db.queue_limit)                       \
+    X("db_wal_bytes", "gauge", "Size of the write-ahead log.", s->db.wal_bytes)                    \
+    X("db_file_bytes", "gauge", "Size of the store.", s->db.file_bytes)                            \
+    X("db_full", "gauge", "1 when the last commit failed for want of space.", s->db.full)          \
+    X("events_taken_total", "counter", "Events taken up by the engine.", s->engine.events_taken)   \
+    X("events_done_total", "counter", "Events delivered to everyone.", s->engine.events_done)      \
+    X("events_undone", "gauge", "Events not yet delivered to everyone.", s->engine.undone)         \
+    X("events_oldest_undone_seconds", "gauge", "Age of the oldest undone event.",                  \
+      (double)s->engine.oldest_undone_ms / 1000.0)                                                 \
+    X("view_accounts", "gauge", "Accounts in the views.", s->views.accounts)                       \
+    X("view_follows", "gauge", "Follow edges in the views.", s->views.follows)                     \
+    X("view_timelines", "gauge", "Timelines held.", s->views.timelines)                            \
+    X("view_timelines_dropped", "gauge", "Timelines dropped, to be rebuilt when read.",            \
+      s->views.dropped)                                                                            \
+    X("view_entries", "gauge", "Entries in all timelines.", s->views.entries)                      \
+    X("view_pull_lists", "gauge", "Authors whose posts are pulled.", s->views.pull_lists)          \
+    X("view_bytes", "gauge", "Memory held by the views.", s->views.bytes)                          \
+    X("view_saved_timestamp_seconds", "gauge", "When the views were last saved.",                  \
+      (double)s->views.saved_at_ms / 1000.0)                                                       \
+    X("view_save_seconds", "gauge", "How long the last save took.",                                \
+      (double)s->views.save_took_ms / 1000.0)                                                      \
+    X("view_save_bytes", "gauge", "Size of the last save.", s->views.save_bytes)                   \
+    X("card_hits_total", "counter", "Posts found in the cache.", s->cards.post_hits)               \
+    X("card_misses_total", "counter", "Posts not found in the cache.", s->cards.post_misses)       \
+    X("card_hit_rate", "gauge", "Share of posts found in the cache since the start.",              \
+      s->card_hit_rate)                                                                            \
+    X("card_posts", "gauge", "Posts in the cache.", s->cards.posts)                                \
+    X("card_accounts", "gauge", "Authors in the cache.", s->cards.accounts)                        \
+    X("card_like_sets", "gauge", "People whose likes are in the cache.", s->cards.like_sets)       \
+    X("card_tombstones", "gauge", "Deleted posts remembered.", s->cards.tombstones)                \
+    X("card_bytes", "gauge", "Memory held by the cache.", s->cards.bytes)                          \
+    X("card_bytes_limit", "gauge", "Memory that the cache may hold.", s->cards.bytes_max)          \
+    X("pool_reads_depth", "gauge", "Blocking reads waiting for a thread.", s->pool_depth)          \
+    X("pool_slow_depth", "gauge", "Log-ins and operators' work waiting for a thread.",             \
+      s->slow_depth)                                                                               \
+    X("audit_feeds_total", "counter", "Feeds compared with truth by the background audit.",        \
+      s->audited)                                                                                  \
+    X("audit_drift", "gauge", "Feeds that differed from truth; should read zero.",                 \
+      s->audit_drift)                                                                              \
+    X("celebrity_threshold", "gauge", "Followers from which posts are pulled instead of pushed.",  \
+      s->threshold)
 
 /* name, type, help, where it is in a lane's stats */
-#define LANE_METRICS(X)                                                                                                \
-    X("lane_backlog", "gauge", "Batches waiting in the lane.", l->backlog)                                             \
-    X("lane_in_flight", "gauge", "Batches being delivered.", l->in_flight)                                             \
-    X("lane_delivered_total", "counter", "Deliveries that changed something.", l->delivered)                           \
-    X("lane_repeated_total", "counter", "Deliveries that were there already: harmless duplicates.", l->repeated)       \
-    X("lane_failed_total", "counter", "Batches that failed and were tried again.", l->failed)                          \
-    X("lane_oldest_age_seconds", "gauge", "Age of the oldest event not done in the lane.",                             \
-      (double)l->oldest_age_ms / 1000.0)                                                                               \
-    X("lane_concurrency", "gauge", "Batches at a time.", l->concurrency)                                               \
+#define LANE_METRICS(X)                                                                            \
+    X("lane_backlog", "gauge", "Batches waiting in the lane.", l->backlog)                         \
+    X("lane_in_flight", "gauge", "Batches being delivered.", l->in_flight)                         \
+    X("lane_delivered_total", "counter", "Deliveries that changed something.", l->delivered)       \
+    X("lane_repeated_total", "counter",                                                            \
+      "Deliveries that were there already: harmless duplicates.", l->repeated)                     \
+    X("lane_failed_total", "counter", "Batches that failed and were tried again.", l->failed)      \
+    X("lane_oldest_age_seconds", "gauge", "Age of the oldest event not done in the lane.",         \
+      (double)l->oldest_age_ms / 1000.0)                                                           \
+    X("lane_concurrency", "gauge", "Batches at a time.", l->concurrency)                           \
     X("lane_rate", "gauge", "Batches per second; 0: no limit.", l->rate)
 /* clang-format on */
 
@@ -144,7 +156,7 @@ static void put_scalars(struct buf *out, const struct snapshot *s)
 {
 #define SCALAR(name, type, help, value)                                                            \
     put_head(out, name, type, help);                                                               \
-    buf_printf(out, "fantail_" name " %.17g\n", (double)(value));
+    buf_printf(out, "fantail_" name " %.15g\n", (double)(value));
     METRICS(SCALAR)
 #undef SCALAR
 }
@@ -155,7 +167,7 @@ static void put_lanes(struct buf *out, const struct snapshot *s)
     put_head(out, name, type, help);                                                               \
     for (size_t i = 0; i < LANE_COUNT; i++) {                                                      \
         const struct lane_stats *l = &s->engine.lanes[i];                                          \
-        buf_printf(out, "fantail_" name "{lane=\"%s\"} %.17g\n", lane_name((enum lane)i),          \
+        buf_printf(out, "fantail_" name "{lane=\"%s\"} %.15g\n", lane_name((enum lane)i),          \
                    (double)(value));                                                               \
     }
     LANE_METRICS(PER_LANE)

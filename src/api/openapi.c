@@ -86,8 +86,8 @@ static void write_parameters(struct json_out *j, const struct route *r)
     }
     if (r->flags & ROUTE_PAGED) {
         write_parameter(j, STR("limit"), "query", false,
-                        "{\"type\":\"integer\",\"minimum\":1,\"maximum\":100}",
-                        STR("items a page; 20 unless given"));
+                        "{\"type\":\"integer\",\"minimum\":1,\"maximum\":200}",
+                        STR("items a page; each list has its own default and maximum"));
         write_parameter(j, STR("cursor"), "query", false, "{\"type\":\"string\"}",
                         STR("next_cursor of the page before"));
     }

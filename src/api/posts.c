@@ -15,8 +15,8 @@ static enum err answer_post(struct call *c, struct tx *tx, uint64_t id)
 {
     struct feed_item item;
     size_t count;
-    enum err e = feed_hydrate(c->api->cards, tx, c->caller.account, &id, 1, &c->x->arena, &item,
-                              &count);
+    enum err e =
+        feed_hydrate(c->api->cards, tx, c->caller.account, &id, 1, &c->x->arena, &item, &count);
     if (!e && count == 0)
         e = call_fail(c, ERR_NOT_FOUND, "no such post");
     if (!e)

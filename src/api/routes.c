@@ -21,120 +21,124 @@
 /* clang-format off */
 const struct route routes[] = {
     /* accounts */
-    ROUTE(POST,   "/v1/accounts", accounts_create, SLOW, ANYONE, AUTH, "NewAccount", "Login", 201, BODY | NO_TOKEN, "",
-          "Sign up: makes an account and logs it in")
-    ROUTE(GET,    "/v1/accounts", accounts_find, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED,
+    ROUTE(POST, "/v1/accounts", accounts_create, SLOW, ANYONE, AUTH, "NewAccount", "Login", 201,
+          BODY | NO_TOKEN, "", "Sign up: makes an account and logs it in")
+    ROUTE(GET, "/v1/accounts", accounts_find, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED,
           "username=the exact username;q=the beginning of a username",
           "Find accounts by username or by its beginning")
-    ROUTE(GET,    "/v1/accounts/{id}", accounts_show, READ, ANYONE, READ, NULL, "Account", 200, 0, "",
+    ROUTE(GET, "/v1/accounts/{id}", accounts_show, READ, ANYONE, READ, NULL, "Account", 200, 0, "",
           "One account, with how the caller stands to it")
-    ROUTE(GET,    "/v1/me", me_show, READ, ACCOUNT, READ, NULL, "Account", 200, 0, "",
+    ROUTE(GET, "/v1/me", me_show, READ, ACCOUNT, READ, NULL, "Account", 200, 0, "",
           "The caller's own account")
-    ROUTE(PATCH,  "/v1/me", me_update, WRITE, ACCOUNT, WRITE, "AccountChange", "Account", 200, BODY | KEYED, "",
-          "Change the caller's profile; fields left out stay as they are")
+    ROUTE(PATCH, "/v1/me", me_update, WRITE, ACCOUNT, WRITE, "AccountChange", "Account", 200,
+          BODY | KEYED, "", "Change the caller's profile; fields left out stay as they are")
     ROUTE(DELETE, "/v1/me", me_delete, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, KEYED, "",
           "Delete the caller's account and all that is theirs")
-    ROUTE(PUT,    "/v1/me/password", me_password, SLOW, ACCOUNT, AUTH, "PasswordChange", NULL, 204, BODY, "",
-          "Change the password; ends every other session")
-    ROUTE(GET,    "/v1/me/export", me_export, SLOW, ACCOUNT, WRITE, NULL, "Export", 200, 0, "",
+    ROUTE(PUT, "/v1/me/password", me_password, SLOW, ACCOUNT, AUTH, "PasswordChange", NULL, 204,
+          BODY, "", "Change the password; ends every other session")
+    ROUTE(GET, "/v1/me/export", me_export, SLOW, ACCOUNT, WRITE, NULL, "Export", 200, 0, "",
           "Everything the caller has, as one JSON object")
 
     /* sessions */
-    ROUTE(POST,   "/v1/sessions", sessions_create, SLOW, ANYONE, AUTH, "Credentials", "Login", 201, BODY | NO_TOKEN, "",
-          "Log in: answers a bearer token")
-    ROUTE(GET,    "/v1/sessions", sessions_list, READ, ACCOUNT, READ, NULL, "SessionList", 200, 0, "",
+    ROUTE(POST, "/v1/sessions", sessions_create, SLOW, ANYONE, AUTH, "Credentials", "Login", 201,
+          BODY | NO_TOKEN, "", "Log in: answers a bearer token")
+    ROUTE(GET, "/v1/sessions", sessions_list, READ, ACCOUNT, READ, NULL, "SessionList", 200, 0, "",
           "The caller's sessions")
-    ROUTE(DELETE, "/v1/sessions/{id}", sessions_end, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, KEYED, "",
-          "End one of the caller's sessions")
-    ROUTE(DELETE, "/v1/sessions/current", sessions_end_current, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, 0, "",
-          "Log out")
+    ROUTE(DELETE, "/v1/sessions/{id}", sessions_end, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, KEYED,
+          "", "End one of the caller's sessions")
+    ROUTE(DELETE, "/v1/sessions/current", sessions_end_current, WRITE, ACCOUNT, WRITE, NULL, NULL,
+          204, 0, "", "Log out")
 
     /* graph */
-    ROUTE(PUT,    "/v1/accounts/{id}/follow", follow_put, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
-          "Follow")
-    ROUTE(DELETE, "/v1/accounts/{id}/follow", follow_delete, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
-          "Unfollow")
-    ROUTE(PUT,    "/v1/accounts/{id}/block", block_put, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
-          "Block: ends follows both ways and hides each from the other")
-    ROUTE(DELETE, "/v1/accounts/{id}/block", block_delete, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
-          "Unblock")
-    ROUTE(PUT,    "/v1/accounts/{id}/mute", mute_put, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
-          "Mute: hides the account's posts from the caller's feed")
-    ROUTE(DELETE, "/v1/accounts/{id}/mute", mute_delete, WRITE, ACCOUNT, WRITE, NULL, "Account", 200, KEYED, "",
-          "Unmute")
-    ROUTE(GET,    "/v1/accounts/{id}/followers", followers_list, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED, "",
-          "Who follows the account")
-    ROUTE(GET,    "/v1/accounts/{id}/following", following_list, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED, "",
-          "Whom the account follows")
+    ROUTE(PUT, "/v1/accounts/{id}/follow", follow_put, WRITE, ACCOUNT, WRITE, NULL, "Account", 200,
+          KEYED, "", "Follow")
+    ROUTE(DELETE, "/v1/accounts/{id}/follow", follow_delete, WRITE, ACCOUNT, WRITE, NULL, "Account",
+          200, KEYED, "", "Unfollow")
+    ROUTE(PUT, "/v1/accounts/{id}/block", block_put, WRITE, ACCOUNT, WRITE, NULL, "Account", 200,
+          KEYED, "", "Block: ends follows both ways and hides each from the other")
+    ROUTE(DELETE, "/v1/accounts/{id}/block", block_delete, WRITE, ACCOUNT, WRITE, NULL, "Account",
+          200, KEYED, "", "Unblock")
+    ROUTE(PUT, "/v1/accounts/{id}/mute", mute_put, WRITE, ACCOUNT, WRITE, NULL, "Account", 200,
+          KEYED, "", "Mute: hides the account's posts from the caller's feed")
+    ROUTE(DELETE, "/v1/accounts/{id}/mute", mute_delete, WRITE, ACCOUNT, WRITE, NULL, "Account",
+          200, KEYED, "", "Unmute")
+    ROUTE(GET, "/v1/accounts/{id}/followers", followers_list, READ, ANYONE, READ, NULL,
+          "AccountList", 200, PAGED, "", "Who follows the account")
+    ROUTE(GET, "/v1/accounts/{id}/following", following_list, READ, ANYONE, READ, NULL,
+          "AccountList", 200, PAGED, "", "Whom the account follows")
 
     /* posts */
-    ROUTE(POST,   "/v1/posts", posts_create, WRITE, ACCOUNT, WRITE, "NewPost", "Post", 201, BODY | KEYED, "",
-          "Post")
-    ROUTE(GET,    "/v1/posts/{id}", posts_show, READ, ANYONE, READ, NULL, "Post", 200, 0, "",
+    ROUTE(POST, "/v1/posts", posts_create, WRITE, ACCOUNT, WRITE, "NewPost", "Post", 201,
+          BODY | KEYED, "", "Post")
+    ROUTE(GET, "/v1/posts/{id}", posts_show, READ, ANYONE, READ, NULL, "Post", 200, 0, "",
           "One post")
-    ROUTE(PATCH,  "/v1/posts/{id}", posts_update, WRITE, ACCOUNT, WRITE, "PostChange", "Post", 200, BODY | KEYED, "",
-          "Edit one's own post; earlier captions are kept")
+    ROUTE(PATCH, "/v1/posts/{id}", posts_update, WRITE, ACCOUNT, WRITE, "PostChange", "Post", 200,
+          BODY | KEYED, "", "Edit one's own post; earlier captions are kept")
     ROUTE(DELETE, "/v1/posts/{id}", posts_delete, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, KEYED, "",
           "Delete one's own post: gone from every read at once")
-    ROUTE(GET,    "/v1/accounts/{id}/posts", posts_by_account, READ, ANYONE, READ, NULL, "PostList", 200, PAGED, "",
-          "The account's posts, newest first")
-    ROUTE(PUT,    "/v1/posts/{id}/like", like_put, WRITE, ACCOUNT, WRITE, NULL, "Post", 200, KEYED, "",
+    ROUTE(GET, "/v1/accounts/{id}/posts", posts_by_account, READ, ANYONE, READ, NULL, "PostList",
+          200, PAGED, "", "The account's posts, newest first")
+    ROUTE(PUT, "/v1/posts/{id}/like", like_put, WRITE, ACCOUNT, WRITE, NULL, "Post", 200, KEYED, "",
           "Like; twice is once")
-    ROUTE(DELETE, "/v1/posts/{id}/like", like_delete, WRITE, ACCOUNT, WRITE, NULL, "Post", 200, KEYED, "",
-          "Take the like back")
-    ROUTE(GET,    "/v1/posts/{id}/likes", likes_list, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED, "",
-          "Who likes the post")
+    ROUTE(DELETE, "/v1/posts/{id}/like", like_delete, WRITE, ACCOUNT, WRITE, NULL, "Post", 200,
+          KEYED, "", "Take the like back")
+    ROUTE(GET, "/v1/posts/{id}/likes", likes_list, READ, ANYONE, READ, NULL, "AccountList", 200,
+          PAGED, "", "Who likes the post")
 
     /* comments */
-    ROUTE(POST,   "/v1/posts/{id}/comments", comments_create, WRITE, ACCOUNT, WRITE, "NewComment", "Comment", 201,
-          BODY | KEYED, "", "Comment")
-    ROUTE(GET,    "/v1/posts/{id}/comments", comments_list, READ, ANYONE, READ, NULL, "CommentList", 200, PAGED, "",
-          "The post's comments, oldest first")
-    ROUTE(DELETE, "/v1/comments/{id}", comments_delete, WRITE, ACCOUNT, WRITE, NULL, NULL, 204, KEYED, "",
-          "Delete a comment: one's own, or any under one's own post")
+    ROUTE(POST, "/v1/posts/{id}/comments", comments_create, WRITE, ACCOUNT, WRITE, "NewComment",
+          "Comment", 201, BODY | KEYED, "", "Comment")
+    ROUTE(GET, "/v1/posts/{id}/comments", comments_list, READ, ANYONE, READ, NULL, "CommentList",
+          200, PAGED, "", "The post's comments, oldest first")
+    ROUTE(DELETE, "/v1/comments/{id}", comments_delete, WRITE, ACCOUNT, WRITE, NULL, NULL, 204,
+          KEYED, "", "Delete a comment: one's own, or any under one's own post")
 
     /* feed */
-    ROUTE(GET,    "/v1/feed", feed_show, INLINE, ACCOUNT, READ, NULL, "PostList", 200, PAGED, "",
-          "The home feed: the newest posts by the people the caller follows now, and the caller's own")
+    ROUTE(GET, "/v1/feed", feed_show, INLINE, ACCOUNT, READ, NULL, "PostList", 200, PAGED, "",
+          "The home feed: the newest posts by those the caller follows now and the caller's own")
 
     /* admin */
-    ROUTE(GET,    "/v1/admin/status", admin_status, SLOW, ADMIN_READ, READ, NULL, "Status", 200, 0, "",
+    ROUTE(GET, "/v1/admin/status", admin_status, SLOW, ADMIN_READ, READ, NULL, "Status", 200, 0, "",
           "Everything an operator wants to see at a glance")
-    ROUTE(POST,   "/v1/admin/keys", admin_keys_create, SLOW, ADMIN, WRITE, "NewKey", "KeyWithSecret", 201, BODY, "",
-          "Make an API key; it is shown this once")
-    ROUTE(GET,    "/v1/admin/keys", admin_keys_list, READ, ADMIN_READ, READ, NULL, "KeyList", 200, 0, "",
-          "API keys, without their secrets")
-    ROUTE(DELETE, "/v1/admin/keys/{id}", admin_keys_revoke, WRITE, ADMIN, WRITE, NULL, NULL, 204, 0, "",
-          "Revoke an API key")
-    ROUTE(PUT,    "/v1/admin/accounts/{id}/suspension", admin_suspend, WRITE, ADMIN, WRITE, NULL, NULL, 204, 0, "",
-          "Suspend an account: it cannot call and nobody sees it")
-    ROUTE(DELETE, "/v1/admin/accounts/{id}/suspension", admin_restore, WRITE, ADMIN, WRITE, NULL, NULL, 204, 0, "",
-          "Restore a suspended account")
-    ROUTE(DELETE, "/v1/admin/posts/{id}", admin_post_delete, WRITE, ADMIN, WRITE, NULL, NULL, 204, 0, "",
-          "Delete anybody's post")
-    ROUTE(POST,   "/v1/admin/check", admin_check, SLOW, ADMIN, WRITE, "CheckRequest", "CheckResult", 200,
-          ROUTE_BODY_OPTIONAL, "", "Compare one slice of feeds, counters and graph with truth, and repair if asked to")
-    ROUTE(GET,    "/v1/admin/explain", admin_explain, SLOW, ADMIN_READ, READ, NULL, "Explanation", 200, 0,
-          "user=account id or username;post=post id", "Why a post is or is not in somebody's feed")
-    ROUTE(POST,   "/v1/admin/backup", admin_backup, SLOW, ADMIN, NONE, "BackupRequest", "BackupResult", 200,
-          BODY | ROUTE_CONTROL, "", "Write a consistent copy of the store to a new file on the server's machine")
-    ROUTE(POST,   "/v1/admin/import", admin_import, SLOW, ADMIN, NONE, NULL, "ImportResult", 200, ROUTE_NDJSON,
-          "first_line=number of the first line of this chunk, for messages", "Import one chunk of NDJSON lines")
-    ROUTE(POST,   "/v1/admin/save", admin_save, SLOW, ADMIN, WRITE, NULL, "SaveResult", 200, 0, "",
+    ROUTE(POST, "/v1/admin/keys", admin_keys_create, SLOW, ADMIN, WRITE, "NewKey", "KeyWithSecret",
+          201, BODY, "", "Make an API key; it is shown this once")
+    ROUTE(GET, "/v1/admin/keys", admin_keys_list, READ, ADMIN_READ, READ, NULL, "KeyList", 200, 0,
+          "", "API keys, without their secrets")
+    ROUTE(DELETE, "/v1/admin/keys/{id}", admin_keys_revoke, WRITE, ADMIN, WRITE, NULL, NULL, 204, 0,
+          "", "Revoke an API key")
+    ROUTE(PUT, "/v1/admin/accounts/{id}/suspension", admin_suspend, WRITE, ADMIN, WRITE, NULL, NULL,
+          204, 0, "", "Suspend an account: it cannot call and nobody sees it")
+    ROUTE(DELETE, "/v1/admin/accounts/{id}/suspension", admin_restore, WRITE, ADMIN, WRITE, NULL,
+          NULL, 204, 0, "", "Restore a suspended account")
+    ROUTE(DELETE, "/v1/admin/posts/{id}", admin_post_delete, WRITE, ADMIN, WRITE, NULL, NULL, 204,
+          0, "", "Delete anybody's post")
+    ROUTE(POST, "/v1/admin/check", admin_check, SLOW, ADMIN, WRITE, "CheckRequest", "CheckResult",
+          200, ROUTE_BODY_OPTIONAL, "",
+          "Compare one slice of feeds, counters and graph with truth, and repair if asked to")
+    ROUTE(GET, "/v1/admin/explain", admin_explain, SLOW, ADMIN_READ, READ, NULL, "Explanation", 200,
+          0, "user=account id or username;post=post id",
+          "Why a post is or is not in somebody's feed")
+    ROUTE(POST, "/v1/admin/backup", admin_backup, SLOW, ADMIN, NONE, "BackupRequest",
+          "BackupResult", 200, BODY | ROUTE_CONTROL, "",
+          "Write a consistent copy of the store to a new file on the server's machine")
+    ROUTE(POST, "/v1/admin/import", admin_import, SLOW, ADMIN, NONE, NULL, "ImportResult", 200,
+          ROUTE_NDJSON, "first_line=number of the first line of this chunk, for messages",
+          "Import one chunk of NDJSON lines")
+    ROUTE(POST, "/v1/admin/save", admin_save, SLOW, ADMIN, WRITE, NULL, "SaveResult", 200, 0, "",
           "Save the views now")
-    ROUTE(PUT,    "/v1/admin/lanes", admin_lane, SLOW, ADMIN, WRITE, "LaneChange", "Lane", 200, BODY, "",
-          "Change a lane's concurrency or rate until the next start")
+    ROUTE(PUT, "/v1/admin/lanes", admin_lane, SLOW, ADMIN, WRITE, "LaneChange", "Lane", 200, BODY,
+          "", "Change a lane's concurrency or rate until the next start")
 
     /* the server itself */
-    ROUTE(GET,    "/healthz", health_live, INLINE, ANYONE, NONE, NULL, "Health", 200, NO_TOKEN, "",
+    ROUTE(GET, "/healthz", health_live, INLINE, ANYONE, NONE, NULL, "Health", 200, NO_TOKEN, "",
           "Is the process alive?")
-    ROUTE(GET,    "/readyz", health_ready, INLINE, ANYONE, NONE, NULL, "Health", 200, NO_TOKEN, "",
+    ROUTE(GET, "/readyz", health_ready, INLINE, ANYONE, NONE, NULL, "Health", 200, NO_TOKEN, "",
           "May it be sent traffic? 503 until the views are up")
-    ROUTE(GET,    "/metrics", metrics_show, INLINE, ANYONE, NONE, NULL, "text/plain", 200, NO_TOKEN, "",
-          "Metrics in Prometheus text")
-    ROUTE(GET,    "/openapi.json", openapi_show, INLINE, ANYONE, NONE, NULL, "OpenAPI", 200, NO_TOKEN, "",
-          "This API as an OpenAPI 3.1 document")
-    ROUTE(GET,    "/docs", docs_show, INLINE, ANYONE, NONE, NULL, "text/html", 200, NO_TOKEN, "",
+    ROUTE(GET, "/metrics", metrics_show, INLINE, ANYONE, NONE, NULL, "text/plain", 200, NO_TOKEN,
+          "", "Metrics in Prometheus text")
+    ROUTE(GET, "/openapi.json", openapi_show, INLINE, ANYONE, NONE, NULL, "OpenAPI", 200, NO_TOKEN,
+          "", "This API as an OpenAPI 3.1 document")
+    ROUTE(GET, "/docs", docs_show, INLINE, ANYONE, NONE, NULL, "text/html", 200, NO_TOKEN, "",
           "This API as a page to read")
 };
 /* clang-format on */

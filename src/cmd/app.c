@@ -41,7 +41,7 @@ enum {
     PATH_TEXT_MAX = 4096,
     NODE = 0, /* of the ids; a store without other nodes needs no other */
     POOL_QUEUE_MAX = 4096,
-    SLOW_THREADS = 2,
+    SLOW_THREADS = 3, /* a backup and an import may take one each: log-ins must go on */
     SLOW_QUEUE_MAX = 256,
     DRAIN_MS = 5000,
     DRAIN_POLL_NS = 2 * 1000 * 1000,
@@ -107,8 +107,8 @@ static enum err open_store(struct app *app, char *why)
     sqlite_config_default(&config);
     snprintf(path, sizeof(path), "%s/" STORE_FILE, app->settings->data);
     config.path = path;
-    /* Housekeeping reads, too: the audit must not take a connection that requests wait for. */
-    config.readers = (int)app->settings->readers + 2;
+    /* Slow work and the audit read, too: they must not take connections that requests wait for. */
+    config.readers = (int)app->settings->readers + SLOW_THREADS + 1;
     enum err e = db_sqlite_open(&config, &app->ids, app->api.clock, &app->api.db, detail);
     if (e) {
         snprintf(why, WHY_MAX, "cannot open the store in %.100s: %s", app->settings->data,

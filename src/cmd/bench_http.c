@@ -148,6 +148,21 @@ static bool split_url(const char *url, uint16_t *port, const char **path)
     return true;
 }
 
+/* Everyone looks once: timelines are rebuilt and caches filled before anything is counted. */
+static bool prime(uint16_t port, const struct requests *requests)
+{
+    struct requests r = *requests;
+    struct load_config config = {.host = "127.0.0.1",
+                                 .port = port,
+                                 .connections = 8,
+                                 .requests = r.count,
+                                 .run_ms = 120000,
+                                 .request = next_request,
+                                 .ctx = &r};
+    struct load_result result;
+    return load_run(&config, &result) == OK && result.answers == r.count;
+}
+
 static bool feed_rounds(struct bench *b, uint16_t port, struct requests *viewers,
                         struct requests *fans, uint16_t peer_port, struct requests *peer)
 {
@@ -156,8 +171,7 @@ static bool feed_rounds(struct bench *b, uint16_t port, struct requests *viewers
     size_t n = (size_t)(b->rounds < ROUNDS_MAX ? b->rounds : ROUNDS_MAX);
     int64_t run_ms = b->seconds * 1000;
     double body_bytes = 0;
-    if (!run_load(b, port, viewers, 0, 1000, &r) ||
-        !run_load(b, port, fans, 0, 1000, &r)) /* caches fill */
+    if (!prime(port, viewers) || !prime(port, fans))
         return false;
     for (size_t i = 0; i < n; i++) {
         if (!run_load(b, port, viewers, 0, run_ms, &r))

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "ops/nearest.h"
 
-enum { NAMES_MAX = SETTING_COUNT + COMMAND_OPTIONS_MAX + 2, HELP_COLUMN = 26 };
+enum { NAMES_MAX = SETTING_COUNT + COMMAND_OPTIONS_MAX + 2, HELP_COLUMN = 26, SETTING_COLUMN = 32 };
 
 int command_fail(const struct invocation *in, const char *format, ...)
 {
@@ -83,15 +83,15 @@ static void print_setting(void *ctx, const char *name, const char *value, enum s
     (void)ctx;
     (void)from;
     char left[120];
-    snprintf(left, sizeof(left), "--%s %s", name, value[0] ? value : "…");
-    printf("  %-*s  %s\n", HELP_COLUMN + 6, left, help);
+    snprintf(left, sizeof(left), "--%s %s", name, value[0] ? value : "TEXT");
+    printf("  %-*s  %s\n", SETTING_COLUMN, left, help);
 }
 
 static void print_help(const struct command *c)
 {
     printf("fantail %s: %s\n\nusage: fantail %s%s%s%s\n\n%s\n", c->name, c->summary, c->name,
-           c->options[0].name ? " [options]" : "", c->arguments[0] ? " " : "", c->arguments,
-           c->about);
+           c->options[0].name ? " [options]" : " [settings]", c->arguments[0] ? " " : "",
+           c->arguments, c->about);
     if (c->options[0].name)
         printf("\noptions:\n");
     for (const struct command_option *o = c->options; o->name; o++)
@@ -102,7 +102,8 @@ static void print_help(const struct command *c)
         printf("\nsettings, with their defaults (also FANTAIL_NAME in the environment, or "
                "'name = value' in a file):\n");
         settings_each(&s, print_setting, NULL);
-        print_option("config", "FILE", "read settings from FILE instead of DATA/fantail.conf");
+        printf("  %-*s  %s\n", SETTING_COLUMN, "--config FILE",
+               "read settings from FILE instead of DATA/fantail.conf");
         settings_done(&s);
     } else {
         printf("\nAll settings are options, too, such as --data DIR (default ./data): "

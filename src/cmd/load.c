@@ -179,9 +179,14 @@ static bool reopen(struct load *l, unsigned index)
     return open_connection(l, index);
 }
 
+static bool all_sent(const struct load *l)
+{
+    return l->config->requests > 0 && l->next_request >= l->config->requests;
+}
+
 static void after_answer(struct load *l, unsigned index, int64_t now_us)
 {
-    if (now_us >= l->end_us)
+    if (now_us >= l->end_us || all_sent(l))
         return;
     if (l->config->rate > 0)
         l->idle[l->idle_count++] = index;
@@ -226,7 +231,7 @@ static void run_loop(struct load *l)
     for (;;) {
         int64_t now_us = clock_mono_us(l->clock);
         bool any_busy = false;
-        if (now_us >= l->end_us) {
+        if (now_us >= l->end_us || all_sent(l)) {
             for (unsigned i = 0; i < l->config->connections; i++)
                 any_busy |= l->connections[i].busy;
             if (!any_busy || now_us >= give_up_us)

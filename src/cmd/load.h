@@ -21,6 +21,7 @@ struct load_config {
     uint16_t port;
     unsigned connections;
     double rate;        /* requests a second; 0: closed loop */
+    uint64_t requests;  /* stop after so many; 0: when the time is up */
     int64_t warm_up_ms; /* not counted */
     int64_t run_ms;
     load_request request;

@@ -57,7 +57,7 @@ static void greet(struct app *app, const struct settings *s, const char *host, i
     bool six = !local && strchr(host, ':');
     progress_print_count(app_account_count(app), accounts);
     printf("Fantail " FANTAIL_VERSION
-           " serves http://%s%s%s:%u from %s (%s accounts), ready in %.1f s\n",
+           " serves http://%s%s%s:%u from %s (%s accounts), ready in %.2f s\n",
            six ? "[" : "", local ? "localhost" : host, six ? "]" : "", port, s->data, accounts,
            (double)took_us / 1e6);
     fflush(stdout);

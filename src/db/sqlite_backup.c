@@ -18,7 +18,7 @@
 #include "base/check.h"
 #include "db/sqlite_engine.h"
 
-enum { STEP_PAGES = 1024 };
+enum { STEP_PAGES = 256 };
 
 /* The copy needs no journal and no sync of its own: it is worth nothing until it is whole. */
 static int open_target(const char *path, sqlite3 **target)

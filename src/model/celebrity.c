@@ -5,13 +5,13 @@
  * change, so that each crossing is one event however many transactions see it coming. Between
  * CEASE_PERCENT of the threshold and the threshold itself an account keeps the class it has.
  *
- * The threshold answers one question: up to which size is a fan-out fast enough? So the keeper looks
- * at the fan-outs near the threshold (from a quarter of it upwards: the largest that are still
- * pushed), bucket by bucket, because the many small ones would hide the few large ones in a common
- * p95. Their time counts from the commit, waiting included: a busy hour lowers the threshold as
- * much as a slow machine does. One window moves it by at most a fifth, and the dead zone between
- * half the target and the target keeps it still when all is well. A move of a fifth never carries an
- * account through the hysteresis and back.
+ * The threshold answers one question: up to which size is a fan-out fast enough? So the keeper
+ * looks at the fan-outs near the threshold (from a quarter of it upwards: the largest that are
+ * still pushed), bucket by bucket, because the many small ones would hide the few large ones in a
+ * common p95. Their time counts from the commit, waiting included: a busy hour lowers the threshold
+ * as much as a slow machine does. One window moves it by at most a fifth, and the dead zone between
+ * half the target and the target keeps it still when all is well. A move of a fifth never carries
+ * an account through the hysteresis and back.
  *
  * After a move, and once after the start, the keeper sweeps all accounts in slices: it reads in
  * snapshots and writes only for those that are on the wrong side, at most SWEEP_WRITES in one
@@ -55,11 +55,12 @@ enum err celebrity_cross(struct tx *tx, uint64_t account, bool is_celebrity, int
     if (!must_cross(is_celebrity, followers, threshold))
         return OK;
     int64_t changed = 0;
-    enum err e = is_celebrity
-                     ? tx_exec(tx, "UPDATE accounts SET celebrity = 0 WHERE id = $1 AND celebrity = 1",
-                               DB_ARGS(DB_I64(account)), &changed)
-                     : tx_exec(tx, "UPDATE accounts SET celebrity = 1 WHERE id = $1 AND celebrity = 0",
-                               DB_ARGS(DB_I64(account)), &changed);
+    enum err e =
+        is_celebrity
+            ? tx_exec(tx, "UPDATE accounts SET celebrity = 0 WHERE id = $1 AND celebrity = 1",
+                      DB_ARGS(DB_I64(account)), &changed)
+            : tx_exec(tx, "UPDATE accounts SET celebrity = 1 WHERE id = $1 AND celebrity = 0",
+                      DB_ARGS(DB_I64(account)), &changed);
     if (e || changed == 0)
         return e;
     return outbox_emit(tx, (struct event){.type = is_celebrity ? EVENT_AUTHOR_CEASED_CELEBRITY
@@ -83,8 +84,8 @@ static size_t bucket_of(uint64_t followers)
     return log2 < CELEBRITY_BUCKETS ? log2 : CELEBRITY_BUCKETS - 1;
 }
 
-/* The worst p95 among the buckets near the threshold that saw enough fan-outs to have one; of all of
- * them together when no single one did. False: too few to say anything. */
+/* The worst p95 among the buckets near the threshold that saw enough fan-outs to have one; of all
+ * of them together when no single one did. False: too few to say anything. */
 static bool worst_p95_us(int64_t threshold, const struct hist *buckets, uint64_t *p95_us)
 {
     struct hist *together = calloc(1, sizeof *together);

@@ -54,11 +54,11 @@ static enum err count_comment(struct tx *tx, uint64_t post, uint64_t author, int
                             DB_ARGS(DB_I64(post), DB_I64(delta)), &count);
     if (e)
         return e;
-    return outbox_emit(tx, (struct event){.type = delta > 0 ? EVENT_POST_COMMENTED
-                                                            : EVENT_POST_UNCOMMENTED,
-                                          .actor = author,
-                                          .object = post,
-                                          .value = count});
+    return outbox_emit(
+        tx, (struct event){.type = delta > 0 ? EVENT_POST_COMMENTED : EVENT_POST_UNCOMMENTED,
+                           .actor = author,
+                           .object = post,
+                           .value = count});
 }
 
 enum err comment_create_as(struct tx *tx, uint64_t id, uint64_t post, uint64_t author,
@@ -76,7 +76,8 @@ enum err comment_create_as(struct tx *tx, uint64_t id, uint64_t post, uint64_t a
     if (!e && account.state != ACCOUNT_ACTIVE)
         e = tx_fail(tx, ERR_FORBIDDEN, "the account may not comment");
     if (!e)
-        e = tx_exec(tx, "INSERT INTO comments (id, post_id, author_id, body) VALUES ($1, $2, $3, $4)",
+        e = tx_exec(tx,
+                    "INSERT INTO comments (id, post_id, author_id, body) VALUES ($1, $2, $3, $4)",
                     DB_ARGS(DB_I64(id), DB_I64(post), DB_I64(author), DB_TEXT(body)), NULL);
     if (!e)
         e = count_comment(tx, post, author, 1);
@@ -148,8 +149,9 @@ enum err comment_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now
         if (!e)
             e = block_between(tx, author, editor, &blocked);
         if (!e)
-            e = blocked ? tx_fail(tx, ERR_NOT_FOUND, "no such comment")
-                        : tx_fail(tx, ERR_FORBIDDEN, "only its author and the post's may delete it");
+            e = blocked
+                    ? tx_fail(tx, ERR_NOT_FOUND, "no such comment")
+                    : tx_fail(tx, ERR_FORBIDDEN, "only its author and the post's may delete it");
     }
     if (!e)
         e = tx_exec(tx, "UPDATE comments SET deleted_at = $2 WHERE id = $1",

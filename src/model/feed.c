@@ -2,19 +2,19 @@
  *
  * A page is gathered in chunks of candidates, newest first, and then drawn. Candidates come from
  * the views as long as those are complete (above their floor), and from truth below it or when the
- * timeline is dropped. Views may offer too much, never too little; so every candidate from the views
- * passes two filters, the post's own card (gone or not) and the graph as it is now.
+ * timeline is dropped. Views may offer too much, never too little; so every candidate from the
+ * views passes two filters, the post's own card (gone or not) and the graph as it is now.
  *
- * Why no read shows what was removed before it began: a DELETE marks the card gone, and an unfollow,
- * block, mute or suspension changes the graph, before it is answered; the filters run after the read
- * began, so they see it. Whatever comes from truth instead comes from a snapshot that began after
- * the read did, and a snapshot holds all that was answered before it.
+ * Why no read shows what was removed before it began: a DELETE marks the card gone, and an
+ * unfollow, block, mute or suspension changes the graph, before it is answered; the filters run
+ * after the read began, so they see it. Whatever comes from truth instead comes from a snapshot
+ * that began after the read did, and a snapshot holds all that was answered before it.
  *
  * Why a fill never brings back what was changed: the ticket for a key is taken first, then a new
  * snapshot is begun, then the put names the ticket. A change that the snapshot does not show was
  * applied after the snapshot began, so after the ticket was taken, and the cache refuses the put.
- * That is why this file begins its own reads and takes no transaction of its caller. In the same way
- * a rebuild begins to collect pushes first and reads truth afterwards.
+ * That is why this file begins its own reads and takes no transaction of its caller. In the same
+ * way a rebuild begins to collect pushes first and reads truth afterwards.
  *
  * When all that a page needs is in memory, nothing here blocks and nothing is allocated outside the
  * request's arena. */

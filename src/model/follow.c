@@ -1,9 +1,9 @@
 /* The graph: follows, blocks, mutes.
  *
- * The edge table is the truth and the counters follow it: a counter moves in the same transaction and
- * only when INSERT or DELETE says that a row really changed, so that repeating a request, or running
- * a transaction again, never counts twice. Everything that can refuse is checked before the first
- * write: a caller that goes on after a refusal (an import) keeps no half of it.
+ * The edge table is the truth and the counters follow it: a counter moves in the same transaction
+ * and only when INSERT or DELETE says that a row really changed, so that repeating a request, or
+ * running a transaction again, never counts twice. Everything that can refuse is checked before the
+ * first write: a caller that goes on after a refusal (an import) keeps no half of it.
  *
  * A block and a follow between the same two people never exist together: blocking removes the
  * follows, following looks for a block first. The feed relies on it: whoever is followed is not
@@ -66,7 +66,8 @@ enum err block_between(struct tx *tx, uint64_t a, uint64_t b, bool *blocked)
     return e;
 }
 
-/* The follower side and the followee side of an edge that came (+1) or went (-1), and the crossing. */
+/* The follower side and the followee side of an edge that came (+1) or went (-1), and the crossing.
+ */
 static enum err count_edge(struct tx *tx, uint64_t follower, uint64_t followee, int64_t delta,
                            const struct follow_policy *p)
 {
@@ -112,9 +113,9 @@ enum err follow_create(struct tx *tx, uint64_t follower, uint64_t followee,
         e = tx_fail(tx, ERR_FORBIDDEN, "a block lies between the two accounts");
     int64_t present = 0;
     if (!e)
-        e = tx_get_i64(
-            tx, "SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2",
-            DB_ARGS(DB_I64(follower), DB_I64(followee)), &present);
+        e = tx_get_i64(tx,
+                       "SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2",
+                       DB_ARGS(DB_I64(follower), DB_I64(followee)), &present);
     if (e || present)
         return e;
     if (from.following_count >= p->max_following)
@@ -130,9 +131,9 @@ enum err follow_create(struct tx *tx, uint64_t follower, uint64_t followee,
     *changed = true;
     e = count_edge(tx, follower, followee, 1, p);
     if (!e)
-        e = outbox_emit(tx, (struct event){.type = EVENT_FOLLOW_CREATED,
-                                           .actor = follower,
-                                           .object = followee});
+        e = outbox_emit(
+            tx,
+            (struct event){.type = EVENT_FOLLOW_CREATED, .actor = follower, .object = followee});
     return e;
 }
 
@@ -148,9 +149,9 @@ enum err follow_remove(struct tx *tx, uint64_t follower, uint64_t followee,
     *changed = true;
     e = count_edge(tx, follower, followee, -1, p);
     if (!e)
-        e = outbox_emit(tx, (struct event){.type = EVENT_FOLLOW_REMOVED,
-                                           .actor = follower,
-                                           .object = followee});
+        e = outbox_emit(
+            tx,
+            (struct event){.type = EVENT_FOLLOW_REMOVED, .actor = follower, .object = followee});
     return e;
 }
 
@@ -176,9 +177,8 @@ enum err block_create(struct tx *tx, uint64_t blocker, uint64_t blocked,
     if (!e)
         e = follow_remove(tx, blocked, blocker, p, &ended);
     if (!e)
-        e = outbox_emit(tx, (struct event){.type = EVENT_BLOCK_CREATED,
-                                           .actor = blocker,
-                                           .object = blocked});
+        e = outbox_emit(
+            tx, (struct event){.type = EVENT_BLOCK_CREATED, .actor = blocker, .object = blocked});
     return e;
 }
 
@@ -217,8 +217,8 @@ enum err mute_create(struct tx *tx, uint64_t muter, uint64_t muted, bool *change
     if (e || inserted == 0)
         return e;
     *changed = true;
-    return outbox_emit(
-        tx, (struct event){.type = EVENT_MUTE_CREATED, .actor = muter, .object = muted});
+    return outbox_emit(tx,
+                       (struct event){.type = EVENT_MUTE_CREATED, .actor = muter, .object = muted});
 }
 
 enum err mute_remove(struct tx *tx, uint64_t muter, uint64_t muted, bool *changed)

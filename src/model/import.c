@@ -1,13 +1,14 @@
 /* Bulk import of NDJSON.
  *
- * Each line goes through the same functions as a request, so an import can make nothing true that the
- * API would refuse, and counters, crossings and events come by themselves. Those functions refuse
- * before they write; a refused line therefore leaves nothing behind, and its transaction goes on.
+ * Each line goes through the same functions as a request, so an import can make nothing true that
+ * the API would refuse, and counters, crossings and events come by themselves. Those functions
+ * refuse before they write; a refused line therefore leaves nothing behind, and its transaction
+ * goes on.
  *
  * Run again, an import finds what it made before. Accounts are known by their names, edges by their
- * ends. A post or comment with a time but no id gets an id whose low bits come from its content; the
- * same line finds the same id, and another line that was given those bits by chance takes the next
- * ones. */
+ * ends. A post or comment with a time but no id gets an id whose low bits come from its content;
+ * the same line finds the same id, and another line that was given those bits by chance takes the
+ * next ones. */
 #include "model/import.h"
 
 #include <jansson.h>
@@ -290,8 +291,8 @@ static enum err import_comment(struct import *im, const json_t *line)
     if (!e)
         e = text_field(im, line, "body", true, &body);
     if (!e)
-        e = row_id(im, line, "SELECT author_id, body FROM comments WHERE id = $1", author, body, &id,
-                   &present);
+        e = row_id(im, line, "SELECT author_id, body FROM comments WHERE id = $1", author, body,
+                   &id, &present);
     if (e || present)
         return e ? e : count(&im->result->repeated);
     e = comment_create_as(im->tx, id, post, author, body, NULL);

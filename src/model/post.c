@@ -1,9 +1,9 @@
 /* Posts and likes.
  *
- * Whether a post is pushed or pulled is decided here, once, from the author's class at the moment of
- * posting, and stored with the row: nothing that happens to the author later can double or lose it.
- * Creating is the hottest write of all and takes three statements: the counter (which also answers
- * "active?" and "celebrity?"), the row, the outbox row.
+ * Whether a post is pushed or pulled is decided here, once, from the author's class at the moment
+ * of posting, and stored with the row: nothing that happens to the author later can double or lose
+ * it. Creating is the hottest write of all and takes three statements: the counter (which also
+ * answers "active?" and "celebrity?"), the row, the outbox row.
  *
  * Captions are kept twice: as they were given in truth, and escaped for JSON in the card, so that
  * drawing a page copies bytes and looks at none of them. */
@@ -94,7 +94,8 @@ enum err post_create(struct tx *tx, const struct post_new *in, struct arena *are
                                           .card = card});
 }
 
-/* Missing, deleted, of somebody who is hidden or in a block with the viewer: all the same answer. */
+/* Missing, deleted, of somebody who is hidden or in a block with the viewer: all the same answer.
+ */
 static enum err no_such_post(struct tx *tx)
 {
     return tx_fail(tx, ERR_NOT_FOUND, "no such post");
@@ -125,7 +126,8 @@ enum err post_get(struct tx *tx, uint64_t id, uint64_t viewer, struct arena *are
     return e;
 }
 
-/* The former caption, under the time it was replaced; two edits in one millisecond are told apart. */
+/* The former caption, under the time it was replaced; two edits in one millisecond are told apart.
+ */
 static enum err keep_version(struct tx *tx, uint64_t id, int64_t now_ms)
 {
     int64_t latest = 0;
@@ -165,10 +167,8 @@ enum err post_edit(struct tx *tx, uint64_t id, uint64_t editor, struct str capti
     card->caption_json = caption_json;
     card->edited_at_ms = now_ms;
     *out = *card;
-    return outbox_emit(tx, (struct event){.type = EVENT_POST_EDITED,
-                                          .actor = editor,
-                                          .object = id,
-                                          .card = card});
+    return outbox_emit(
+        tx, (struct event){.type = EVENT_POST_EDITED, .actor = editor, .object = id, .card = card});
 }
 
 /* Whose post it is, for those who may see it. */
@@ -223,10 +223,9 @@ enum err post_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms
         e = tx_exec(tx, "UPDATE accounts SET post_count = post_count - 1 WHERE id = $1",
                     DB_ARGS(DB_I64(author)), NULL);
     if (!e)
-        e = outbox_emit(tx, (struct event){.type = EVENT_POST_DELETED,
-                                           .actor = author,
-                                           .object = id,
-                                           .value = delivery});
+        e = outbox_emit(
+            tx, (struct event){
+                    .type = EVENT_POST_DELETED, .actor = author, .object = id, .value = delivery});
     return e;
 }
 

@@ -1,14 +1,14 @@
 /* The fan-out table of the domain, and the immediate part of each event.
  *
- * The two halves divide an event's work by what may lag. What a reader must never miss (removals, the
- * author's own post, the graph) is applied by event_apply after the COMMIT and before the answer.
- * What may arrive a moment later (other people's timelines) is a row of the table and goes through
- * the engine.
+ * The two halves divide an event's work by what may lag. What a reader must never miss (removals,
+ * the author's own post, the graph) is applied by event_apply after the COMMIT and before the
+ * answer. What may arrive a moment later (other people's timelines) is a row of the table and goes
+ * through the engine.
  *
  * event_apply runs again at the start for everything the views' saved state may not hold. That is
- * safe because events come in commit order and each says what became true, not what changed: a state
- * that already knows the end of the story walks through the middle of it and arrives at the same
- * end. A replayed event has no card; the caches are empty then and fill themselves. */
+ * safe because events come in commit order and each says what became true, not what changed: a
+ * state that already knows the end of the story walks through the middle of it and arrives at the
+ * same end. A replayed event has no card; the caches are empty then and fill themselves. */
 #include "model/rules.h"
 
 #include "base/check.h"
@@ -85,11 +85,10 @@ static void apply_to_views(struct views *views, const struct event *e)
 {
     switch (e->type) {
     case EVENT_ACCOUNT_CREATED:
-        change(views, e,
-               (struct view_change){.kind = VIEW_ACCOUNT,
-                                    .on = true,
-                                    .account = e->actor,
-                                    .value = id_time_ms(e->id)});
+        change(
+            views, e,
+            (struct view_change){
+                .kind = VIEW_ACCOUNT, .on = true, .account = e->actor, .value = id_time_ms(e->id)});
         break;
     case EVENT_ACCOUNT_SUSPENDED:
     case EVENT_ACCOUNT_DELETED:

@@ -1,10 +1,10 @@
 /* What the engine does for each member of an audience.
  *
- * Every sink may be called again for the same members and in any order with others. They rest on what
- * the views promise: a timeline may hold too much (readers filter), and backfill and forget look at
- * the graph in the same act as they change the timeline. What a sink reads from truth it reads in a
- * snapshot of its own, begun after the event was committed and applied: whatever that snapshot does
- * not show was committed later and has an event of its own on the way. */
+ * Every sink may be called again for the same members and in any order with others. They rest on
+ * what the views promise: a timeline may hold too much (readers filter), and backfill and forget
+ * look at the graph in the same act as they change the timeline. What a sink reads from truth it
+ * reads in a snapshot of its own, begun after the event was committed and applied: whatever that
+ * snapshot does not show was committed later and has an event of its own on the way. */
 #include "model/sinks.h"
 
 #include "base/arena.h"

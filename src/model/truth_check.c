@@ -1,5 +1,5 @@
-/* Comparing what is derived with truth, one account at a time: its counters, its edges in the graph,
- * and its feed, page by page, with the oracle.
+/* Comparing what is derived with truth, one account at a time: its counters, its edges in the
+ * graph, and its feed, page by page, with the oracle.
  *
  * The server goes on working meanwhile, so a difference counts only when it is still there after a
  * second and a third look. A feed is put right by applying, for every post that is missing or too
@@ -180,8 +180,7 @@ static enum err repair_post_in_feed(void *ctx, uint64_t post)
     if (e || own || !p.follows || p.delivery == DELIVERY_PULL)
         return e;
     struct sink_env env = {.db = k->db, .views = k->views, .cards = k->cards};
-    struct event followed = {
-        .type = EVENT_FOLLOW_CREATED, .actor = r->viewer, .object = p.author};
+    struct event followed = {.type = EVENT_FOLLOW_CREATED, .actor = r->viewer, .object = p.author};
     struct sink_result ignored = {0};
     return sink_backfill(&env, &followed, &r->viewer, 1, &ignored);
 }
@@ -232,9 +231,9 @@ static enum err read_slice(struct tx *tx, void *arg)
     struct account_slice *s = arg;
     struct db_rows rows;
     s->count = 0;
-    enum err e = tx_query(tx,
-                          "SELECT id FROM accounts WHERE id >= $1 AND state <> 2 ORDER BY id LIMIT $2",
-                          DB_ARGS(DB_I64(s->from), DB_I64(s->limit + 1)), &rows);
+    enum err e =
+        tx_query(tx, "SELECT id FROM accounts WHERE id >= $1 AND state <> 2 ORDER BY id LIMIT $2",
+                 DB_ARGS(DB_I64(s->from), DB_I64(s->limit + 1)), &rows);
     if (e)
         return e;
     while (s->count <= s->limit && db_next(&rows))

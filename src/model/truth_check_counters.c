@@ -16,14 +16,14 @@ static enum err read_counters(struct tx *tx, void *arg)
 {
     struct counters *c = arg;
     struct db_rows rows;
-    enum err e = tx_query(
-        tx,
-        "SELECT follower_count, following_count, post_count, "
-        "(SELECT COUNT(*) FROM follows WHERE followee_id = $1), "
-        "(SELECT COUNT(*) FROM follows WHERE follower_id = $1), "
-        "(SELECT COUNT(*) FROM posts WHERE author_id = $1 AND deleted_at IS NULL) "
-        "FROM accounts WHERE id = $1",
-        DB_ARGS(DB_I64(c->account)), &rows);
+    enum err e =
+        tx_query(tx,
+                 "SELECT follower_count, following_count, post_count, "
+                 "(SELECT COUNT(*) FROM follows WHERE followee_id = $1), "
+                 "(SELECT COUNT(*) FROM follows WHERE follower_id = $1), "
+                 "(SELECT COUNT(*) FROM posts WHERE author_id = $1 AND deleted_at IS NULL) "
+                 "FROM accounts WHERE id = $1",
+                 DB_ARGS(DB_I64(c->account)), &rows);
     if (e)
         return e;
     if (db_next(&rows)) {
@@ -96,14 +96,14 @@ static enum err read_post_counters(struct tx *tx, void *arg)
     struct post_counters *c = arg;
     struct db_rows rows;
     c->count = 0;
-    enum err e = tx_query(
-        tx,
-        "SELECT p.id, p.like_count, (SELECT COUNT(*) FROM likes WHERE post_id = p.id), "
-        "p.comment_count, "
-        "(SELECT COUNT(*) FROM comments WHERE post_id = p.id AND deleted_at IS NULL) "
-        "FROM posts p WHERE p.author_id = $1 AND p.id < $2 AND p.deleted_at IS NULL "
-        "ORDER BY p.id DESC LIMIT $3",
-        DB_ARGS(DB_I64(c->author), DB_I64(c->below), DB_I64(POSTS_A_READ)), &rows);
+    enum err e =
+        tx_query(tx,
+                 "SELECT p.id, p.like_count, (SELECT COUNT(*) FROM likes WHERE post_id = p.id), "
+                 "p.comment_count, "
+                 "(SELECT COUNT(*) FROM comments WHERE post_id = p.id AND deleted_at IS NULL) "
+                 "FROM posts p WHERE p.author_id = $1 AND p.id < $2 AND p.deleted_at IS NULL "
+                 "ORDER BY p.id DESC LIMIT $3",
+                 DB_ARGS(DB_I64(c->author), DB_I64(c->below), DB_I64(POSTS_A_READ)), &rows);
     if (e)
         return e;
     for (; c->count < POSTS_A_READ && db_next(&rows); c->count++) {
@@ -136,8 +136,7 @@ static enum err repair_post(struct tx *tx, void *arg)
     e = db_rows_done(&rows);
     if (e || !found)
         return e;
-    e = outbox_emit(tx,
-                    (struct event){.type = EVENT_POST_UNLIKED, .object = id, .value = likes});
+    e = outbox_emit(tx, (struct event){.type = EVENT_POST_UNLIKED, .object = id, .value = likes});
     if (!e)
         e = outbox_emit(
             tx, (struct event){.type = EVENT_POST_UNCOMMENTED, .object = id, .value = comments});

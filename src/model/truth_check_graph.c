@@ -1,6 +1,6 @@
-/* The graph in memory against the edges in truth, from both ends: the views keep each edge twice, once
- * for reading feeds and once for fanning out, and either could be wrong alone. Both lists are walked
- * side by side in rising order. */
+/* The graph in memory against the edges in truth, from both ends: the views keep each edge twice,
+ * once for reading feeds and once for fanning out, and either could be wrong alone. Both lists are
+ * walked side by side in rising order. */
 #include "model/truth_check.h"
 
 enum { EDGES_A_PAGE = 1000 };
@@ -26,15 +26,14 @@ static enum err read_edges(struct tx *tx, void *arg)
     const struct db_value args[] = {DB_I64(w->account), DB_I64(w->truth.after),
                                     DB_I64(EDGES_A_PAGE)};
     w->truth.count = 0;
-    enum err e = w->followers
-                     ? tx_query(tx,
-                                "SELECT follower_id FROM follows WHERE followee_id = $1 "
-                                "AND follower_id > $2 ORDER BY follower_id LIMIT $3",
-                                args, 3, &rows)
-                     : tx_query(tx,
-                                "SELECT followee_id FROM follows WHERE follower_id = $1 "
-                                "AND followee_id > $2 ORDER BY followee_id LIMIT $3",
-                                args, 3, &rows);
+    enum err e = w->followers ? tx_query(tx,
+                                         "SELECT follower_id FROM follows WHERE followee_id = $1 "
+                                         "AND follower_id > $2 ORDER BY follower_id LIMIT $3",
+                                         args, 3, &rows)
+                              : tx_query(tx,
+                                         "SELECT followee_id FROM follows WHERE follower_id = $1 "
+                                         "AND followee_id > $2 ORDER BY followee_id LIMIT $3",
+                                         args, 3, &rows);
     if (e)
         return e;
     while (w->truth.count < EDGES_A_PAGE && db_next(&rows))
@@ -46,10 +45,9 @@ static enum err refill(struct edge_walk *w, struct side *s)
 {
     if (s->at < s->count || s->end)
         return OK;
-    enum err e = s == &w->truth
-                     ? db_read(w->check->db, read_edges, w, NULL)
-                     : views_neighbours(w->check->views, w->account, w->followers, s->after, s->ids,
-                                        EDGES_A_PAGE, &s->count);
+    enum err e = s == &w->truth ? db_read(w->check->db, read_edges, w, NULL)
+                                : views_neighbours(w->check->views, w->account, w->followers,
+                                                   s->after, s->ids, EDGES_A_PAGE, &s->count);
     if (e)
         return e;
     s->at = 0;
@@ -87,7 +85,8 @@ static enum err look_again(struct edge_walk *w, uint64_t other, struct edge *edg
         size_t n = 0;
         e = db_read(w->check->db, read_edge, edge, NULL);
         if (!e)
-            e = views_neighbours(w->check->views, w->account, w->followers, other - 1, &found, 1, &n);
+            e = views_neighbours(w->check->views, w->account, w->followers, other - 1, &found, 1,
+                                 &n);
         *differs = edge->present != (n == 1 && found == other);
     }
     return e;

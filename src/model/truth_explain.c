@@ -1,9 +1,9 @@
 /* Why a post is, or is not, in somebody's feed.
  *
- * Everything that could matter is looked up: the post, its author, the relation of the two people, how
- * the post travels, and what the views hold at this moment. First truth alone says what should be
- * shown; then an actual read says what is. The verdict names the first reason that decides it, in
- * the order in which the feed's definition names them, and where the two disagree, what that
+ * Everything that could matter is looked up: the post, its author, the relation of the two people,
+ * how the post travels, and what the views hold at this moment. First truth alone says what should
+ * be shown; then an actual read says what is. The verdict names the first reason that decides it,
+ * in the order in which the feed's definition names them, and where the two disagree, what that
  * means: a delivery still on its way, or a fault. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,8 +61,8 @@ static enum err read_since(struct tx *tx, const char *sql, uint64_t from, uint64
     return e == ERR_NOT_FOUND ? OK : e;
 }
 
-/* The posting's event was given its id right after the post was: if its row is still there it is among
- * the next ones. */
+/* The posting's event was given its id right after the post was: if its row is still there it is
+ * among the next ones. */
 static enum err find_event(struct tx *tx, struct story *s)
 {
     struct db_rows rows;
@@ -83,17 +83,19 @@ static enum err find_event(struct tx *tx, struct story *s)
 
 static enum err read_relation(struct tx *tx, struct story *s)
 {
-    enum err e = read_since(
-        tx, "SELECT created_at FROM follows WHERE follower_id = $1 AND followee_id = $2", s->viewer,
-        s->author, &s->followed_at_ms);
+    enum err e =
+        read_since(tx, "SELECT created_at FROM follows WHERE follower_id = $1 AND followee_id = $2",
+                   s->viewer, s->author, &s->followed_at_ms);
     if (!e)
         e = read_since(tx, "SELECT created_at FROM mutes WHERE muter_id = $1 AND muted_id = $2",
                        s->viewer, s->author, &s->muted_at_ms);
     if (!e)
-        e = read_since(tx, "SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
+        e = read_since(tx,
+                       "SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
                        s->viewer, s->author, &s->blocked_at_ms);
     if (!e)
-        e = read_since(tx, "SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
+        e = read_since(tx,
+                       "SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
                        s->author, s->viewer, &s->blocked_by_at_ms);
     return e;
 }
@@ -264,8 +266,9 @@ static const char *how_shown(const struct story *s)
         return "it is the reader's own";
     if (s->dropped || s->post <= s->floor)
         return "its author is followed, and this part of the feed is read from truth";
-    return s->delivery == DELIVERY_PUSH ? "its author is followed, and it was pushed into the timeline"
-                                        : "its author is followed, and it is pulled when reading";
+    return s->delivery == DELIVERY_PUSH
+               ? "its author is followed, and it was pushed into the timeline"
+               : "its author is followed, and it is pulled when reading";
 }
 
 static void write_verdict(struct json_out *j, const struct story *s, const char *against)
@@ -279,10 +282,10 @@ static void write_verdict(struct json_out *j, const struct story *s, const char 
         snprintf(text, sizeof text, "It is shown although %s: run 'fantail check --repair'.",
                  against);
     else if (s->event)
-        snprintf(text, sizeof text, "It should be shown and is not yet: its delivery is under way.");
-    else
         snprintf(text, sizeof text,
-                 "It should be shown and is not: run 'fantail check --repair'.");
+                 "It should be shown and is not yet: its delivery is under way.");
+    else
+        snprintf(text, sizeof text, "It should be shown and is not: run 'fantail check --repair'.");
     json_put(j, "verdict", str, str_of(text));
 }
 

@@ -1,5 +1,5 @@
-/* Bringing the views up from truth, when there is no saved state to begin with, and from the outbox,
- * when there is.
+/* Bringing the views up from truth, when there is no saved state to begin with, and from the
+ * outbox, when there is.
  *
  * Every table is walked by its primary key in slices, each in a snapshot of its own, so that a walk
  * over twenty million edges holds no snapshot open for long. Nothing is written meanwhile: the
@@ -70,9 +70,9 @@ static enum err read_accounts(struct tx *tx, void *arg)
 {
     struct load *l = arg;
     struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT id, seen_at, state FROM accounts WHERE id > $1 ORDER BY id LIMIT $2",
-                          DB_ARGS(DB_I64(l->after[0]), DB_I64(ROWS_A_READ)), &rows);
+    enum err e =
+        tx_query(tx, "SELECT id, seen_at, state FROM accounts WHERE id > $1 ORDER BY id LIMIT $2",
+                 DB_ARGS(DB_I64(l->after[0]), DB_I64(ROWS_A_READ)), &rows);
     if (e)
         return e;
     size_t n = 0;
@@ -147,8 +147,8 @@ static enum err read_pulled_of(struct tx *tx, struct load *l, uint64_t author)
     return e ? e : ended;
 }
 
-/* Hops from author to author in the index of pulled posts: cost grows with the number of authors who
- * have any, not with the number of posts. */
+/* Hops from author to author in the index of pulled posts: cost grows with the number of authors
+ * who have any, not with the number of posts. */
 static enum err read_pulled(struct tx *tx, void *arg)
 {
     struct load *l = arg;
@@ -226,7 +226,8 @@ static enum err read_events(struct tx *tx, void *arg)
         c->after = db_id(&rows, 0);
         n++;
         /* Of a later version, or damaged: left to whoever knows it, never guessed. */
-        if (event_from_row(c->after, db_text(&rows, 1), db_i64(&rows, 2), db_text(&rows, 3), &event))
+        if (event_from_row(c->after, db_text(&rows, 1), db_i64(&rows, 2), db_text(&rows, 3),
+                           &event))
             log_warn("an event of unknown kind was not applied", LOG_ID("event", c->after),
                      LOG_STR("type", db_text(&rows, 1)));
         else

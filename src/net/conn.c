@@ -113,8 +113,6 @@ void conn_close(struct conn *c)
 static void linger(struct conn *c)
 {
     uv_os_fd_t fd;
-    buf_done(&c->backlog);
-    c->backlog_used = 0;
     if (c->eof || uv_fileno(&c->uv.handle, &fd) != 0 || shutdown(fd, SHUT_WR) != 0) {
         conn_close(c);
         return;

@@ -40,12 +40,15 @@ static struct addrinfo *resolve(const char *host, uint16_t port, char why[WHY_MA
 
 static uint16_t port_of(int fd)
 {
-    struct sockaddr_storage bound;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } bound = {0};
     socklen_t len = sizeof bound;
-    if (getsockname(fd, (struct sockaddr *)&bound, &len) != 0)
+    if (getsockname(fd, &bound.any, &len) != 0)
         return 0;
-    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                             : ((struct sockaddr_in *)&bound)->sin_port);
+    return ntohs(bound.any.sa_family == AF_INET6 ? bound.v6.sin6_port : bound.v4.sin_port);
 }
 
 int listen_tcp(const char *host, uint16_t *port, bool shared, char why[WHY_MAX])

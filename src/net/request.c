@@ -9,6 +9,7 @@
 
 #include <llhttp.h>
 
+#include "base/check.h"
 #include "net/token.h"
 
 enum { BLANK_LINES_MAX = 4, METHOD_LEN_MAX = 32, VERSION_LEN = 8 /* HTTP/1.1 */ };
@@ -213,7 +214,7 @@ static enum http_method method_of(struct str m)
         {{"DELETE", 6}, HTTP_M_DELETE},   {{"PATCH", 5}, HTTP_M_PATCH}, {{"HEAD", 4}, HTTP_M_HEAD},
         {{"OPTIONS", 7}, HTTP_M_OPTIONS},
     };
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(methods); i++)
         if (str_eq(m, methods[i].name))
             return methods[i].method;
     return HTTP_M_OTHER;
@@ -223,6 +224,7 @@ static enum http_method method_of(struct str m)
 static bool read_request_line(struct request *r, struct str *method)
 {
     struct str line = {r->head.ptr, r->check.first_line_len};
+    CHECK(line.ptr && line.len <= r->head.len); /* the head is complete */
     size_t m = 0;
     while (m < line.len && token_is_name_byte((unsigned char)line.ptr[m]))
         m++;
@@ -246,6 +248,8 @@ static bool read_request_line(struct request *r, struct str *method)
 static bool read_target(struct request *r)
 {
     struct str t = r->target;
+    if (!t.ptr || t.len == 0)
+        return bad(r, 400, "the request line is malformed");
     if (memchr(t.ptr, '#', t.len))
         return bad(r, 400, "a request target has no fragment");
     if (r->method == HTTP_M_OPTIONS && str_eq(t, STR("*"))) {
@@ -372,8 +376,7 @@ static bool read_head(struct request *r)
     r->target = (struct str){0};
     if (llhttp_execute(&parser, rest.ptr, rest.len) != HPE_PAUSED)
         return bad(r, 400, "the head is malformed");
-    if (r->target.len == 0 ||
-        method.len + 1 + r->target.len + 1 + VERSION_LEN != r->check.first_line_len)
+    if (method.len + 1 + r->target.len + 1 + VERSION_LEN != r->check.first_line_len)
         return bad(r, 400, "the request line is malformed");
     if (!read_target(r) || !read_framing(r))
         return false;

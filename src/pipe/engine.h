@@ -52,19 +52,23 @@ struct engine_stats {
  * threshold. */
 typedef void (*fan_out_observer)(void *ctx, const struct event *e, size_t members, int64_t took_us);
 
+/* What is given must outlive the engine; the bus is for this engine alone, and freed by the caller
+ * after it. */
 struct engine *engine_new(const struct engine_config *config, const struct rule *rules,
                           size_t rule_count, struct sink_env env, struct bus *bus);
 void engine_free(struct engine *g);
 
 void engine_observe(struct engine *g, fan_out_observer observer, void *ctx); /* before start */
-/* `wake` is called, from any thread, when a step that slept has something to do. */
+/* `wake` is called, from any thread, when a step that slept (returned a later time) may have something
+ * to do. It says only that, not which: call every step again. Set it before the first step. */
 void engine_on_wake(struct engine *g, void (*wake)(void *ctx), void *ctx);
 
 /* Reads the saved mark and sets where the relay begins: at the views' loaded position when there
  * is one, at the mark otherwise. Blocking. */
 enum err engine_recover(struct engine *g);
 
-/* The commit hook's part: hands committed events over. Never blocks, never fails. */
+/* The commit hook's part: hands committed events over, after it has brought the views up to date with
+ * them. One caller at a time, in commit order. Never blocks, never fails. */
 void engine_offer(struct engine *g, const struct event *events, size_t n);
 
 int64_t engine_relay_step(struct engine *g);  /* one caller at a time */
@@ -73,6 +77,7 @@ int64_t
 engine_mark_step(struct engine *g); /* saves the mark, trims the outbox; blocking SQL; one caller */
 
 void engine_pause(struct engine *g, bool paused); /* workers take nothing while paused */
+/* concurrency 0, rate UINT32_MAX: the table's default; rate 0: no limit. */
 void engine_set_lane(struct engine *g, enum lane lane, uint32_t concurrency, uint32_t rate);
 
 uint64_t engine_done_through(struct engine *g);

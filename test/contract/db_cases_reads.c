@@ -153,20 +153,6 @@ void ids_never_regress_after_a_restart(void **state)
     assert_true(id_next(&w->ids) > a.id);
 }
 
-struct backup_progress {
-    int calls, last_done, total;
-    bool backwards;
-};
-
-static void on_progress(void *arg, int done, int total)
-{
-    struct backup_progress *p = arg;
-    p->backwards |= done < p->last_done || done > total;
-    p->last_done = done;
-    p->total = total;
-    p->calls++;
-}
-
 struct busy_writer {
     struct world *world;
     _Atomic bool stop;
@@ -182,6 +168,39 @@ static void *keep_writing(void *arg)
     return NULL;
 }
 
+struct backup_progress {
+    struct busy_writer *writer;
+    int calls, last_done, total;
+    bool backwards;
+};
+
+/* Something is committed between any two steps of the copy. */
+static void on_progress(void *arg, int done, int total)
+{
+    struct backup_progress *p = arg;
+    p->backwards |= done < p->last_done || done > total;
+    p->last_done = done;
+    p->total = total;
+    p->calls++;
+    for (int written = p->writer->written; p->writer->written == written;)
+        usleep(100);
+}
+
+static enum err write_many_pages(struct tx *tx, void *arg)
+{
+    static char bio[20000];
+    (void)arg;
+    memset(bio, 'x', sizeof bio);
+    enum err e = OK;
+    for (uint64_t id = 100; id < 400 && !e; id++) {
+        e = insert_account(tx, id);
+        if (!e)
+            e = tx_exec(tx, "UPDATE accounts SET bio = $2 WHERE id = $1",
+                        DB_ARGS(DB_I64(id), DB_TEXT(((struct str){bio, sizeof bio}))), NULL);
+    }
+    return e;
+}
+
 void a_backup_of_a_busy_store_is_whole(void **state)
 {
     struct world *w = *state;
@@ -191,24 +210,25 @@ void a_backup_of_a_busy_store_is_whole(void **state)
     strcat(path, "/store.db");
     assert_int_equal(add_account(w, 1), OK);
     assert_int_equal(add_account(w, 2), OK);
+    assert_int_equal(db_write(w->db, write_many_pages, NULL, NULL), OK);
 
     struct busy_writer b = {.world = w};
     pthread_t thread;
     pthread_create(&thread, NULL, keep_writing, &b);
     while (b.written < 20)
         usleep(100);
-    struct backup_progress p = {0};
+    struct backup_progress p = {.writer = &b};
     enum err e = db_backup(w->db, path, on_progress, &p);
     b.stop = true;
     pthread_join(thread, NULL);
     assert_int_equal(e, OK);
-    assert_true(p.calls > 0 && !p.backwards && p.last_done == p.total);
+    assert_true(p.calls > 1 && !p.backwards && p.last_done == p.total);
     assert_int_equal(db_backup(w->db, path, NULL, NULL), ERR_CONFLICT);
 
     struct world copy = *w;
     strcat(copy.folder, "/copy");
     open_store(&copy);
-    assert_in_range(accounts(&copy), 22, accounts(w));
+    assert_in_range(accounts(&copy), 322, accounts(w));
     struct balance balance = {.world = &copy};
     assert_int_equal(db_read(copy.db, compare_both, &balance, NULL), OK);
     assert_int_equal(balance.broken, 0);

@@ -28,7 +28,7 @@ enum {
     ACTORS = 6,
     SPAN_MS = 20 * 1000,       /* of commits and faults */
     HEAL_MS = 4 * 3600 * 1000, /* to come to rest */
-    STEPS_MAX = 300 * 1000,    /* in all: whoever has nothing to do must sleep */
+    STEPS_MAX = 60 * 1000,     /* in all: whoever has nothing to do must sleep */
 };
 
 enum step {

@@ -1,18 +1,19 @@
-/* The oracle test: thousands of seeded random histories over the real stack (store, views, caches, bus, engine),
- * one thread, a clock moved by hand.
+/* The oracle test: thousands of seeded random histories over the real stack (store, views, caches,
+ * bus, engine), one thread, a clock moved by hand.
  *
- * A history is a random walk through everything that can change a feed: posts, edits, deletes, likes, comments,
- * follows, blocks, mutes, suspensions, deleted accounts, crossings of the celebrity threshold and moves of the
- * threshold itself, timelines dropped for inactivity, snapshots, and restarts that lose all memory and come back from
- * a snapshot or from truth. Timelines are tiny, so that reading runs through their floor all the time. At any
- * moment, with the engine in the middle of its work, somebody reads, and then must hold:
+ * A history is a random walk through everything that can change a feed: posts, edits, deletes,
+ * likes, comments, follows, blocks, mutes, suspensions, deleted accounts, crossings of the
+ * celebrity threshold and moves of the threshold itself, timelines dropped for inactivity,
+ * snapshots, and restarts that lose all memory and come back from a snapshot or from truth.
+ * Timelines are tiny, so that reading runs through their floor all the time. At any moment, with
+ * the engine in the middle of its work, somebody reads, and then must hold:
  *   - pages fall strictly, nothing comes twice;
  *   - nothing is shown that the oracle would not show at this moment (removals never lag);
  *   - one's own posts are all there (they do not lag either);
  *   - what is drawn (caption, author, counters, liked) is what truth says;
  *   - memory alone gives the same page, or says that it needs truth.
- * At the end, and sometimes in between, the engine is drained; then every feed must equal the oracle to its full
- * depth, and the check must find no difference in feeds, counters and edges.
+ * At the end, and sometimes in between, the engine is drained; then every feed must equal the
+ * oracle to its full depth, and the check must find no difference in feeds, counters and edges.
  *
  *     feed_histories [--count N] [--seed FIRST] [--long]
  *
@@ -28,7 +29,14 @@
 #include "model/truth.h"
 #include "world.h"
 
-enum { PEOPLE_MAX = 9, POSTS_MAX = 400, COMMENTS_MAX = 100, FEED_MAX = POSTS_MAX, COUNT_NORMAL = 2000, COUNT_LONG = 100000 };
+enum {
+    PEOPLE_MAX = 9,
+    POSTS_MAX = 400,
+    COMMENTS_MAX = 100,
+    FEED_MAX = POSTS_MAX,
+    COUNT_NORMAL = 2000,
+    COUNT_LONG = 100000
+};
 
 static const int64_t day_ms = INT64_C(24) * 3600 * 1000;
 
@@ -53,14 +61,16 @@ static uint64_t below(struct history *h, uint64_t n)
     return rand_below(&h->rand, n);
 }
 
-__attribute__((format(printf, 2, 3))) static _Noreturn void failed(struct history *h, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static _Noreturn void failed(struct history *h,
+                                                                   const char *format, ...)
 {
     va_list args;
     printf("# history %llu, step %d: ", (unsigned long long)h->seed, h->step);
     va_start(args, format);
     vprintf(format, args);
     va_end(args);
-    printf("\n# run it again: feed_histories --seed %llu --count 1\nnot ok 1 - every feed equals the oracle\n",
+    printf("\n# run it again: feed_histories --seed %llu --count 1\nnot ok 1 - every feed equals "
+           "the oracle\n",
            (unsigned long long)h->seed);
     fflush(stdout);
     abort();
@@ -99,22 +109,25 @@ static enum err compare_item(struct tx *tx, void *arg)
 {
     struct drawn *d = arg;
     struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT p.caption, p.like_count, p.comment_count, a.display_name, "
-                          "(SELECT COUNT(*) FROM likes WHERE post_id = p.id AND account_id = $2), p.author_id "
-                          "FROM posts p JOIN accounts a ON a.id = p.author_id WHERE p.id = $1",
-                          DB_ARGS(DB_I64(d->item->card.id), DB_I64(d->viewer)), &rows);
+    enum err e = tx_query(
+        tx,
+        "SELECT p.caption, p.like_count, p.comment_count, a.display_name, "
+        "(SELECT COUNT(*) FROM likes WHERE post_id = p.id AND account_id = $2), p.author_id "
+        "FROM posts p JOIN accounts a ON a.id = p.author_id WHERE p.id = $1",
+        DB_ARGS(DB_I64(d->item->card.id), DB_I64(d->viewer)), &rows);
     if (e)
         return e;
     if (db_next(&rows)) {
         char name[100];
-        int len = snprintf(name, sizeof name, "\"display_name\":\"%.*s\"", STR_ARG(db_text(&rows, 3)));
+        int len =
+            snprintf(name, sizeof name, "\"display_name\":\"%.*s\"", STR_ARG(db_text(&rows, 3)));
         struct str json = d->item->author_json;
         d->same = str_eq(d->item->card.caption_json, db_text(&rows, 0)) &&
                   d->item->card.like_count == (uint32_t)db_i64(&rows, 1) &&
                   d->item->card.comment_count == (uint32_t)db_i64(&rows, 2) &&
                   memmem(json.ptr, json.len, name, (size_t)len) != NULL &&
-                  d->item->liked == (db_i64(&rows, 4) != 0) && d->item->card.author == db_id(&rows, 5);
+                  d->item->liked == (db_i64(&rows, 4) != 0) &&
+                  d->item->card.author == db_id(&rows, 5);
     }
     return db_rows_done(&rows);
 }
@@ -125,15 +138,18 @@ static void check_drawn(struct history *h, uint64_t viewer, const struct feed_pa
         struct drawn d = {.viewer = viewer, .item = &page->items[i]};
         EXPECT(db_read(h->w->db, compare_item, &d, NULL) == OK);
         if (!d.same)
-            failed(h, "post %llu is drawn for %llu otherwise than truth has it: %.*s likes %u comments %u liked %d %.*s",
+            failed(h,
+                   "post %llu is drawn for %llu otherwise than truth has it: %.*s likes %u "
+                   "comments %u liked %d %.*s",
                    (unsigned long long)d.item->card.id, (unsigned long long)viewer,
-                   STR_ARG(d.item->card.caption_json), d.item->card.like_count, d.item->card.comment_count,
-                   d.item->liked, STR_ARG(d.item->author_json));
+                   STR_ARG(d.item->card.caption_json), d.item->card.like_count,
+                   d.item->card.comment_count, d.item->liked, STR_ARG(d.item->author_json));
     }
 }
 
 /* Memory alone must give the same page as with truth at hand, when it gives one. */
-static void check_memory(struct history *h, uint64_t viewer, uint64_t from, size_t limit, const struct feed_page *page)
+static void check_memory(struct history *h, uint64_t viewer, uint64_t from, size_t limit,
+                         const struct feed_page *page)
 {
     struct feed_page other;
     struct arena arena;
@@ -143,7 +159,8 @@ static void check_memory(struct history *h, uint64_t viewer, uint64_t from, size
         failed(h, "a read from memory says %s", err_name(e));
     bool same = e || (other.count == page->count && other.next_below == page->next_below);
     for (size_t i = 0; !e && same && i < page->count; i++)
-        same = other.items[i].card.id == page->items[i].card.id && other.items[i].liked == page->items[i].liked;
+        same = other.items[i].card.id == page->items[i].card.id &&
+               other.items[i].liked == page->items[i].liked;
     if (!same)
         failed(h, "memory alone shows %llu another page", (unsigned long long)viewer);
     arena_done(&arena);
@@ -158,17 +175,20 @@ static size_t read_feed(struct history *h, uint64_t viewer, uint64_t *ids)
         struct feed_page page;
         struct arena arena;
         arena_init(&arena);
-        enum err e = feed_read(h->w->views, h->w->cards, h->w->db, viewer, from, limit, &arena, &page);
+        enum err e =
+            feed_read(h->w->views, h->w->cards, h->w->db, viewer, from, limit, &arena, &page);
         if (e)
             failed(h, "reading the feed of %llu says %s", (unsigned long long)viewer, err_name(e));
         uint64_t last = from;
         for (size_t i = 0; i < page.count; i++) {
             uint64_t id = page.items[i].card.id;
             if (id >= last || n == FEED_MAX)
-                failed(h, "the feed of %llu does not fall at %llu", (unsigned long long)viewer, (unsigned long long)id);
+                failed(h, "the feed of %llu does not fall at %llu", (unsigned long long)viewer,
+                       (unsigned long long)id);
             last = ids[n++] = id;
         }
-        if (page.count > limit || page.next_below >= from || (page.next_below && page.next_below != last))
+        if (page.count > limit || page.next_below >= from ||
+            (page.next_below && page.next_below != last))
             failed(h, "a page of %llu ends wrongly", (unsigned long long)viewer);
         check_memory(h, viewer, from, limit, &page);
         if (below(h, 3) == 0)
@@ -185,8 +205,9 @@ static void check_read(struct history *h, size_t person)
     if (h->deleted[person])
         return;
     if (below(h, 2))
-        world_apply(h->w, (struct view_change){
-                              .kind = VIEW_SEEN, .account = viewer, .value = clock_wall_ms(&h->w->clock.clock)});
+        world_apply(h->w, (struct view_change){.kind = VIEW_SEEN,
+                                               .account = viewer,
+                                               .value = clock_wall_ms(&h->w->clock.clock)});
     size_t n = read_feed(h, viewer, shown);
     size_t all = world_oracle(h->w, viewer, expected, FEED_MAX);
     for (size_t i = 0; i < n; i++) {
@@ -195,9 +216,11 @@ static void check_read(struct history *h, size_t person)
                    (unsigned long long)viewer, (unsigned long long)shown[i]);
     }
     for (size_t i = 0; i < all; i++) {
-        int64_t author = world_i64(h->w, "SELECT author_id FROM posts WHERE id = $1", DB_ARGS(DB_I64(expected[i])));
+        int64_t author = world_i64(h->w, "SELECT author_id FROM posts WHERE id = $1",
+                                   DB_ARGS(DB_I64(expected[i])));
         if ((uint64_t)author == viewer && !holds(shown, n, expected[i]))
-            failed(h, "%llu does not see the own post %llu", (unsigned long long)viewer, (unsigned long long)expected[i]);
+            failed(h, "%llu does not see the own post %llu", (unsigned long long)viewer,
+                   (unsigned long long)expected[i]);
     }
 }
 
@@ -214,8 +237,11 @@ static void check_exact(struct history *h)
         size_t all = world_oracle(h->w, h->people[i], expected, FEED_MAX);
         for (size_t k = 0; k < (n > all ? n : all); k++) {
             if (k >= n || k >= all || shown[k] != expected[k])
-                failed(h, "the drained feed of %llu differs at %zu: shows %llu of %zu, truth has %llu of %zu",
-                       (unsigned long long)h->people[i], k, k < n ? (unsigned long long)shown[k] : 0ULL, n,
+                failed(h,
+                       "the drained feed of %llu differs at %zu: shows %llu of %zu, truth has %llu "
+                       "of %zu",
+                       (unsigned long long)h->people[i], k,
+                       k < n ? (unsigned long long)shown[k] : 0ULL, n,
                        k < all ? (unsigned long long)expected[k] : 0ULL, all);
         }
     }
@@ -230,7 +256,8 @@ static void check_everything(struct history *h)
     buf_init(&text, 0);
     json_out_init(&j, &text);
     json_array_begin(&j);
-    EXPECT(truth_check(h->w->db, h->w->views, h->w->cards, 0, PEOPLE_MAX, FEED_MAX, false, &j, &result) == OK);
+    EXPECT(truth_check(h->w->db, h->w->views, h->w->cards, 0, PEOPLE_MAX, FEED_MAX, false, &j,
+                       &result) == OK);
     json_array_end(&j);
     if (result.feed_errors || result.counter_errors || result.edge_errors)
         failed(h, "the check finds %.*s", STR_ARG(buf_view(&text)));
@@ -254,7 +281,8 @@ static void drop_inactive(struct history *h)
     size_t dropped;
     bool wrapped;
     manual_clock_advance(&h->w->clock, (int64_t)below(h, 3) * day_ms);
-    EXPECT(views_sweep(h->w->views, clock_wall_ms(&h->w->clock.clock) - day_ms, 100, &dropped, &wrapped) == OK);
+    EXPECT(views_sweep(h->w->views, clock_wall_ms(&h->w->clock.clock) - day_ms, 100, &dropped,
+                       &wrapped) == OK);
     tell(h, "drop %zu timelines", dropped);
 }
 
@@ -264,8 +292,8 @@ static void move_threshold(struct history *h)
     struct celebrity_keeper k;
     h->w->policy.celebrity_threshold = 2 + (int64_t)below(h, 4);
     tell(h, "threshold %d", (int)h->w->policy.celebrity_threshold);
-    EXPECT(celebrity_keeper_init(&k, h->w->db, &h->w->clock.clock, false, h->w->policy.celebrity_threshold, 1, 1000,
-                                 500) == OK);
+    EXPECT(celebrity_keeper_init(&k, h->w->db, &h->w->clock.clock, false,
+                                 h->w->policy.celebrity_threshold, 1, 1000, 500) == OK);
     while (k.crossing)
         celebrity_keeper_step(&k);
     celebrity_keeper_done(&k);
@@ -290,25 +318,33 @@ static uint64_t some_post(struct history *h)
     if (h->post_count == 0)
         return 1;
     /* mostly a recent one */
-    size_t back = below(h, 3) ? below(h, h->post_count < 8 ? h->post_count : 8) : below(h, h->post_count);
+    size_t back =
+        below(h, 3) ? below(h, h->post_count < 8 ? h->post_count : 8) : below(h, h->post_count);
     return h->posts[h->post_count - 1 - back];
 }
 
 static struct deed some_deed(struct history *h, char text[40])
 {
     static const enum act kinds[] = {
-        ACT_POST,   ACT_POST,     ACT_POST,      ACT_POST,    ACT_POST,     ACT_POST,   ACT_POST,    ACT_POST,
-        ACT_FOLLOW, ACT_FOLLOW,   ACT_FOLLOW,    ACT_FOLLOW,  ACT_FOLLOW,   ACT_FOLLOW, ACT_UNFOLLOW, ACT_UNFOLLOW,
-        ACT_DELETE, ACT_DELETE,   ACT_EDIT,      ACT_LIKE,    ACT_LIKE,     ACT_UNLIKE, ACT_COMMENT, ACT_UNCOMMENT,
-        ACT_BLOCK,  ACT_UNBLOCK,  ACT_UNBLOCK,   ACT_MUTE,    ACT_UNMUTE,   ACT_UPDATE, ACT_SUSPEND, ACT_RESTORE,
-        ACT_RESTORE};
-    struct deed d = {.act = kinds[below(h, sizeof kinds / sizeof kinds[0])], .who = h->people[somebody(h)]};
+        ACT_POST,    ACT_POST,    ACT_POST,     ACT_POST,     ACT_POST,    ACT_POST,
+        ACT_POST,    ACT_POST,    ACT_FOLLOW,   ACT_FOLLOW,   ACT_FOLLOW,  ACT_FOLLOW,
+        ACT_FOLLOW,  ACT_FOLLOW,  ACT_UNFOLLOW, ACT_UNFOLLOW, ACT_DELETE,  ACT_DELETE,
+        ACT_EDIT,    ACT_LIKE,    ACT_LIKE,     ACT_UNLIKE,   ACT_COMMENT, ACT_UNCOMMENT,
+        ACT_BLOCK,   ACT_UNBLOCK, ACT_UNBLOCK,  ACT_MUTE,     ACT_UNMUTE,  ACT_UPDATE,
+        ACT_SUSPEND, ACT_RESTORE, ACT_RESTORE};
+    struct deed d = {.act = kinds[below(h, sizeof kinds / sizeof kinds[0])],
+                     .who = h->people[somebody(h)]};
     if (below(h, 300) == 0)
         d.act = ACT_DELETE_ACCOUNT;
     int len = snprintf(text, 40, "text %d", h->step);
     d.text = (struct str){text, (size_t)len};
     switch (d.act) {
-    case ACT_POST:
+    case ACT_POST: /* a few people post most, more than a timeline or a pull list holds */
+        d.who = h->people[below(h, 1 + somebody(h))];
+        break;
+    case ACT_FOLLOW: /* and most follow them */
+        d.what = h->people[below(h, 1 + somebody(h))];
+        break;
     case ACT_UPDATE:
         break;
     case ACT_EDIT:
@@ -345,10 +381,11 @@ static void act(struct history *h)
     char text[40];
     struct deed d = some_deed(h, text);
     if (d.act == ACT_POST && below(h, 40) == 0) /* an import brings an old one */
-        d.id = id_at(clock_wall_ms(&h->w->clock.clock) - (int64_t)below(h, 1000000), 9, (uint32_t)h->step);
+        d.id = id_at(clock_wall_ms(&h->w->clock.clock) - (int64_t)below(h, 1000000), 9,
+                     (uint32_t)h->step);
     enum err e = world_do(h->w, &d);
-    tell(h, "act %d by %llu on %llu made %llu: %s", d.act, (unsigned long long)d.who, (unsigned long long)d.what,
-         (unsigned long long)d.id, err_name(e));
+    tell(h, "act %d by %llu on %llu made %llu: %s", d.act, (unsigned long long)d.who,
+         (unsigned long long)d.what, (unsigned long long)d.id, err_name(e));
     if (e && err_class(e) != ERR_CLASS_CLIENT)
         failed(h, "act %d says %s", d.act, err_name(e));
     if (!e)
@@ -368,9 +405,9 @@ static void go_on(struct history *h)
         drop_inactive(h);
     else if (dice < 96)
         world_save(h->w);
-    else if (dice < 98)
+    else if (dice < 97)
         restart(h);
-    else if (dice < 99)
+    else if (dice < 98)
         move_threshold(h);
     else
         check_exact(h);
@@ -387,11 +424,11 @@ static void run(struct world *w, uint64_t seed, bool loud)
     world_start(w, h.cap);
     h.people_count = 4 + below(&h, PEOPLE_MAX - 3);
     for (size_t i = 0; i < h.people_count; i++) {
-        char name[20];
+        char name[32];
         snprintf(name, sizeof name, "person%zu", i);
         h.people[i] = world_account(w, name);
     }
-    int steps = 60 + (int)below(&h, 180);
+    int steps = 60 + (int)below(&h, 240);
     for (h.step = 0; h.step < steps; h.step++)
         go_on(&h);
     check_everything(&h);

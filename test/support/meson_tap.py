@@ -50,7 +50,7 @@ def results(record):
         found.append([False, f"{record['result'].lower()} (exit {record.get('returncode')})", said])
     for result in found:
         if not result[0]:
-            result[2] = result[2] + record.get("stderr", "").splitlines()[-60:]
+            result[2] = result[2] + record.get("stderr", "").splitlines()[-20:]
     return found
 
 

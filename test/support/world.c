@@ -1,5 +1,5 @@
-/* The test's world: see world.h. The store lies in memory (/dev/shm) when the machine has that, so that a
- * durable commit costs microseconds and thousands of histories fit into a minute. */
+/* The test's world: see world.h. The store lies in memory (/dev/shm) when the machine has that, so
+ * that a durable commit costs microseconds and thousands of histories fit into a minute. */
 #include "world.h"
 
 #include <dirent.h>
@@ -53,8 +53,8 @@ void world_open(struct world *w, int64_t celebrity_threshold)
     EXPECT(mkdtemp(w->folder));
     manual_clock_init(&w->clock, WORLD_BEGAN_MS);
     id_gen_init(&w->ids, &w->clock.clock, 1);
-    w->policy = (struct follow_policy){.celebrity_threshold = celebrity_threshold,
-                                       .max_following = 1000};
+    w->policy =
+        (struct follow_policy){.celebrity_threshold = celebrity_threshold, .max_following = 1000};
     struct sqlite_config config;
     char path[128], detail[TX_DETAIL_MAX] = "";
     sqlite_config_default(&config);
@@ -92,9 +92,9 @@ void world_close(struct world *w)
 static enum err clear_tables(struct tx *tx, void *arg)
 {
     static const char *const tables[] = {
-        "DELETE FROM accounts",      "DELETE FROM sessions", "DELETE FROM follows",
-        "DELETE FROM blocks",        "DELETE FROM mutes",    "DELETE FROM posts",
-        "DELETE FROM post_versions", "DELETE FROM likes",    "DELETE FROM comments",
+        "DELETE FROM accounts",      "DELETE FROM sessions",    "DELETE FROM follows",
+        "DELETE FROM blocks",        "DELETE FROM mutes",       "DELETE FROM posts",
+        "DELETE FROM post_versions", "DELETE FROM likes",       "DELETE FROM comments",
         "DELETE FROM outbox",        "DELETE FROM idempotency",
     };
     (void)arg;
@@ -190,7 +190,7 @@ void world_drain(struct world *w)
             return;
         manual_clock_advance(&w->clock, 5); /* a lane waits for its rate, or a retry for its time */
     }
-    EXPECT(!"the engine never drains");
+    world_fail("the engine never drains", __FILE__, __LINE__);
 }
 
 enum err world_apply(struct world *w, struct view_change change)

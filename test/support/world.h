@@ -1,6 +1,6 @@
-/* A small world for tests: a real store in a temporary folder, a clock moved by hand, and, when asked for, the
- * views, caches, bus and engine of the embedded server, stepped by the test. Everything that goes wrong where the
- * test did not expect it ends the program with a message. */
+/* A small world for tests: a real store in a temporary folder, a clock moved by hand, and, when
+ * asked for, the views, caches, bus and engine of the embedded server, stepped by the test.
+ * Everything that goes wrong where the test did not expect it ends the program with a message. */
 #pragma once
 
 #include "base/arena.h"
@@ -45,9 +45,25 @@ enum err world_apply(struct world *w, struct view_change change);
 int64_t world_i64(struct world *w, const char *sql, const struct db_value *args, size_t n);
 
 enum act {
-    ACT_ACCOUNT, ACT_FOLLOW, ACT_UNFOLLOW, ACT_BLOCK, ACT_UNBLOCK, ACT_MUTE, ACT_UNMUTE, ACT_POST, ACT_EDIT,
-    ACT_DELETE, ACT_LIKE, ACT_UNLIKE, ACT_COMMENT, ACT_UNCOMMENT, ACT_SUSPEND, ACT_RESTORE, ACT_DELETE_ACCOUNT,
-    ACT_UPDATE, ACT_COUNT
+    ACT_ACCOUNT,
+    ACT_FOLLOW,
+    ACT_UNFOLLOW,
+    ACT_BLOCK,
+    ACT_UNBLOCK,
+    ACT_MUTE,
+    ACT_UNMUTE,
+    ACT_POST,
+    ACT_EDIT,
+    ACT_DELETE,
+    ACT_LIKE,
+    ACT_UNLIKE,
+    ACT_COMMENT,
+    ACT_UNCOMMENT,
+    ACT_SUSPEND,
+    ACT_RESTORE,
+    ACT_DELETE_ACCOUNT,
+    ACT_UPDATE,
+    ACT_COUNT
 };
 
 /* One act in one transaction: `who` does it to `what` (an account, a post or a comment). */
@@ -70,6 +86,5 @@ size_t world_oracle(struct world *w, uint64_t viewer, uint64_t *ids, size_t max)
 /* The feed as it is read, all pages of `limit`. *ok: every page was strictly falling. */
 size_t world_feed(struct world *w, uint64_t viewer, size_t limit, uint64_t *ids, size_t max);
 
-#define EXPECT(e) \
-    ((e) ? (void)0 : world_fail(#e, __FILE__, __LINE__))
+#define EXPECT(e) ((e) ? (void)0 : world_fail(#e, __FILE__, __LINE__))
 _Noreturn void world_fail(const char *what, const char *file, int line);

@@ -76,7 +76,8 @@ CREATE TABLE posts (
     edited_at     INTEGER,
     deleted_at    INTEGER
 );
-CREATE INDEX posts_by_author ON posts (author_id, id);
+-- With all that a feed's candidates are chosen by, so that merging authors never touches the table.
+CREATE INDEX posts_by_author ON posts (author_id, id, delivery, deleted_at);
 CREATE INDEX posts_pulled ON posts (author_id, id) WHERE delivery = 1;
 
 -- Earlier captions of an edited post.

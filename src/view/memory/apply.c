@@ -210,8 +210,8 @@ enum err memory_rebuild(struct views *v, uint64_t viewer, bool begin, const uint
         if (t->state == TIMELINE_BUILDING) {
             t->state = TIMELINE_READY;
             timeline_merge(t, &env, ids, n, floor);
-        } else {
-            e = ERR_CONFLICT;
+        } else if (t->state == TIMELINE_DROPPED) {
+            e = ERR_CONFLICT; /* nobody began: what was pushed meanwhile is not known */
         }
     }
     person_unlock(m, slot);

@@ -1,8 +1,8 @@
 /* Delivery: walking an author's followers and writing a post into their timelines. This is the hot
  * path.
  *
- * A push is bound by memory: each member costs one line of the timelines column and one line of a
- * ring somewhere on the heap. So the loop asks for both some members ahead, and the members come
+ * A push is bound by memory: each member costs one line of the timelines column and one line of
+ * a block somewhere in the pool. So the loop asks for both some members ahead, and the members come
  * sorted, which makes the first nearly sequential and lets a run of neighbours share one latch. */
 #include "base/check.h"
 #include "view/memory/engine.h"

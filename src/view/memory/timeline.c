@@ -324,7 +324,7 @@ static void free_chain(struct timeline *t, struct timeline_env *env)
 /* A chain for `count` ids: all blocks full but the newest. False: no memory, nothing taken. */
 static bool chain_new(struct timeline *t, struct timeline_env *env, uint32_t count)
 {
-    *t = (struct timeline){0};
+    *t = (struct timeline){.floor = 0};
     uint32_t end = count > 0 ? stagger(env) + count : 0;
     for (uint32_t have = 0; have < end; have += BLOCK_IDS) {
         struct block *b = block_take(env->pool, env->near);

@@ -174,6 +174,8 @@ static void test_rows_are_consistent(void **state)
             assert_true(r->mode != MODE_WRITE);
         if (memmem(r->path.ptr, r->path.len, "/admin/", 7))
             assert_true(r->policy == POLICY_ADMIN || r->policy == POLICY_ADMIN_READ);
+        if (r->flags & ROUTE_CONTROL) /* the dispatcher looks at it there */
+            assert_int_equal(r->policy, POLICY_ADMIN);
         if (r->policy == POLICY_ADMIN_READ)
             assert_int_equal(r->method, HTTP_M_GET);
         assert_true(r->response ? r->success != 204 : r->success == 204);

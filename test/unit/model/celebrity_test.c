@@ -108,8 +108,8 @@ static void the_p95_decides_and_not_the_worst(void **state)
 
 static void keep(struct celebrity_keeper *k, bool adaptive, int64_t start)
 {
-    assert_int_equal(celebrity_keeper_init(k, w.db, &w.clock.clock, adaptive, start, 1000, 100000, 500),
-                     OK);
+    assert_int_equal(
+        celebrity_keeper_init(k, w.db, &w.clock.clock, adaptive, start, 1000, 100000, 500), OK);
 }
 
 static void a_moved_threshold_is_remembered_for_its_start(void **state)
@@ -168,13 +168,13 @@ static void the_sweep_fires_each_crossing_once(void **state)
     uint64_t fans[FANS], stars[3];
     w.policy.celebrity_threshold = 1000;
     for (size_t i = 0; i < FANS; i++) {
-        char name[20];
+        char name[32];
         snprintf(name, sizeof name, "fan%zu", i);
         fans[i] = world_account(&w, name);
     }
     static const size_t counts[3] = {10, 7, 4};
     for (size_t i = 0; i < 3; i++) {
-        char name[20];
+        char name[32];
         snprintf(name, sizeof name, "star%zu", i);
         stars[i] = world_account(&w, name);
         for (size_t f = 0; f < counts[i]; f++)
@@ -202,7 +202,7 @@ static void the_sweep_goes_through_more_accounts_than_a_slice(void **state)
     w.policy.celebrity_threshold = 1000;
     uint64_t fan = world_account(&w, "fan");
     for (int i = 0; i < 450; i++) {
-        char name[20];
+        char name[32];
         snprintf(name, sizeof name, "slice%d", i);
         world_act(&w, ACT_FOLLOW, fan, world_account(&w, name));
     }

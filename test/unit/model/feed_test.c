@@ -1,5 +1,5 @@
-/* Reading the home feed: what comes from memory and what from truth, paging through the floor, rebuilds, and fills
- * that race with changes. */
+/* Reading the home feed: what comes from memory and what from truth, paging through the floor,
+ * rebuilds, and fills that race with changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -79,7 +79,8 @@ static void ones_own_post_is_there_at_once(void **state)
     assert_int_equal(page.count, 1);
     assert_true(page.items[0].card.id == post);
     assert_true(str_eq(page.items[0].card.caption_json, STR("hello \\\"world\\\"")));
-    assert_non_null(memmem(page.items[0].author_json.ptr, page.items[0].author_json.len, "\"ada\"", 5));
+    assert_non_null(
+        memmem(page.items[0].author_json.ptr, page.items[0].author_json.len, "\"ada\"", 5));
     assert_true(page.next_below == 0);
 }
 
@@ -107,7 +108,8 @@ static void a_page_comes_from_memory_once_it_was_filled(void **state)
 static void what_was_removed_is_gone_before_any_delivery(void **state)
 {
     (void)state;
-    uint64_t ada = world_account(&w, "ada"), bob = world_account(&w, "bob"), eve = world_account(&w, "eve");
+    uint64_t ada = world_account(&w, "ada"), bob = world_account(&w, "bob"),
+             eve = world_account(&w, "eve");
     world_act(&w, ACT_FOLLOW, ada, bob);
     world_act(&w, ACT_FOLLOW, ada, eve);
     uint64_t kept = world_post(&w, bob, "kept"), deleted = world_post(&w, bob, "deleted");
@@ -136,7 +138,8 @@ static void what_was_removed_is_gone_before_any_delivery(void **state)
 static void reading_goes_on_below_the_floor(void **state)
 {
     (void)state;
-    uint64_t ada = world_account(&w, "ada"), bob = world_account(&w, "bob"), eve = world_account(&w, "eve");
+    uint64_t ada = world_account(&w, "ada"), bob = world_account(&w, "bob"),
+             eve = world_account(&w, "eve");
     world_act(&w, ACT_FOLLOW, ada, bob);
     world_act(&w, ACT_FOLLOW, ada, eve);
     for (int i = 0; i < 2 * CAP; i++)
@@ -154,7 +157,7 @@ static void pulled_posts_are_merged_in(void **state)
     (void)state;
     uint64_t star = world_account(&w, "star"), fans[4];
     for (size_t i = 0; i < 4; i++) {
-        char name[10];
+        char name[32];
         snprintf(name, sizeof name, "fan%zu", i);
         fans[i] = world_account(&w, name);
         world_post(&w, fans[i], "mine");
@@ -180,7 +183,8 @@ static void pulled_posts_are_merged_in(void **state)
 static void a_dropped_timeline_comes_back_whole_when_read(void **state)
 {
     (void)state;
-    uint64_t ada = world_account(&w, "ada"), bob = world_account(&w, "bob"), eve = world_account(&w, "eve");
+    uint64_t ada = world_account(&w, "ada"), bob = world_account(&w, "bob"),
+             eve = world_account(&w, "eve");
     world_act(&w, ACT_FOLLOW, ada, bob);
     world_act(&w, ACT_FOLLOW, ada, eve);
     world_act(&w, ACT_MUTE, ada, eve);
@@ -190,14 +194,16 @@ static void a_dropped_timeline_comes_back_whole_when_read(void **state)
     manual_clock_advance(&w.clock, INT64_C(40) * 24 * 3600 * 1000);
     size_t dropped;
     bool wrapped;
-    assert_int_equal(views_sweep(w.views, clock_wall_ms(&w.clock.clock) - 1000, 100, &dropped, &wrapped), OK);
+    assert_int_equal(
+        views_sweep(w.views, clock_wall_ms(&w.clock.clock) - 1000, 100, &dropped, &wrapped), OK);
     assert_int_equal(dropped, 3);
     world_post(&w, bob, "while away");
     world_drain(&w);
     arena_reset(&arena);
     assert_int_equal(feed_peek(w.views, w.cards, w.db, ada, UINT64_MAX, 20, &arena, &page), OK);
     assert_int_equal(page.count, CAP / 2 + 1);
-    assert_int_equal(read_page(false, ada, UINT64_MAX, 20), ERR_NEEDS_TRUTH); /* a look did not bring it back */
+    assert_int_equal(read_page(false, ada, UINT64_MAX, 20),
+                     ERR_NEEDS_TRUTH); /* a look did not bring it back */
     assert_int_equal(read_page(true, ada, UINT64_MAX, 20), OK);
     assert_int_equal(page.count, CAP / 2 + 1);
     assert_int_equal(read_page(false, ada, UINT64_MAX, 3), OK);
@@ -209,7 +215,8 @@ static void a_dropped_timeline_comes_back_whole_when_read(void **state)
 
 static const struct db_ops *real_ops;
 static struct db_ops racing_ops;
-static void (*between)(void); /* runs once, after the next snapshot was read and before anything is kept */
+static void (*between)(
+    void); /* runs once, after the next snapshot was read and before anything is kept */
 
 static enum err read_and_race(struct db *db, tx_fn run, void *arg, char *detail)
 {
@@ -240,7 +247,8 @@ static uint64_t raced_author, raced_post;
 
 static void edit_it(void)
 {
-    struct deed d = {.act = ACT_EDIT, .who = raced_author, .what = raced_post, .text = STR("newer")};
+    struct deed d = {
+        .act = ACT_EDIT, .who = raced_author, .what = raced_post, .text = STR("newer")};
     assert_int_equal(world_do(&w, &d), OK);
 }
 
@@ -290,7 +298,8 @@ static void a_fill_never_brings_back_a_deleted_post(void **state)
     (void)state;
     uint64_t ada = race_setup("older");
     race(delete_it);
-    assert_int_equal(read_page(true, ada, UINT64_MAX, 5), OK); /* began before the delete: either is fine */
+    assert_int_equal(read_page(true, ada, UINT64_MAX, 5),
+                     OK); /* began before the delete: either is fine */
     race_is_over();
     assert_int_equal(read_page(true, ada, UINT64_MAX, 5), OK);
     assert_int_equal(page.count, 0);
@@ -362,7 +371,8 @@ struct merging {
 static enum err merge_and_ask(struct tx *tx, void *arg)
 {
     struct merging *m = arg;
-    enum err e = feed_from_truth(tx, m->viewer, m->below, m->limit, false, m->arena, m->a, &m->merged);
+    enum err e =
+        feed_from_truth(tx, m->viewer, m->below, m->limit, false, m->arena, m->a, &m->merged);
     return e ? e : feed_oracle(tx, m->viewer, m->below, m->limit, m->b, &m->plain);
 }
 
@@ -378,13 +388,14 @@ static void merging_equals_the_oracle_over_random_worlds(void **state)
         uint64_t people[PEOPLE], posts[POSTS];
         world_clear(&w);
         for (size_t i = 0; i < PEOPLE; i++) {
-            char name[10];
+            char name[32];
             snprintf(name, sizeof name, "p%d.%zu", world, i);
             people[i] = world_account(&w, name);
         }
         for (size_t i = 0; i < POSTS; i++) {
             uint64_t a = people[rand_below(&r, PEOPLE)], b = people[rand_below(&r, PEOPLE)];
-            static const enum act kinds[] = {ACT_FOLLOW, ACT_FOLLOW, ACT_UNFOLLOW, ACT_MUTE, ACT_UNMUTE, ACT_BLOCK};
+            static const enum act kinds[] = {ACT_FOLLOW, ACT_FOLLOW, ACT_UNFOLLOW,
+                                             ACT_MUTE,   ACT_UNMUTE, ACT_BLOCK};
             struct deed d = {.act = kinds[rand_below(&r, 6)], .who = a, .what = b};
             world_do(&w, &d);
             /* a few people post most */

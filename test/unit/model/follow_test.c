@@ -99,8 +99,10 @@ static void a_block_ends_follows_both_ways_and_refuses_new_ones(void **state)
     uint64_t ended = w.events[EVENT_FOLLOW_REMOVED];
     world_act(&w, ACT_BLOCK, a, b);
     assert_int_equal(w.events[EVENT_FOLLOW_REMOVED], ended + 2);
-    assert_int_equal(count_of("SELECT follower_count + following_count FROM accounts WHERE id = $1", a), 0);
-    assert_int_equal(count_of("SELECT follower_count + following_count FROM accounts WHERE id = $1", b), 0);
+    assert_int_equal(
+        count_of("SELECT follower_count + following_count FROM accounts WHERE id = $1", a), 0);
+    assert_int_equal(
+        count_of("SELECT follower_count + following_count FROM accounts WHERE id = $1", b), 0);
     assert_int_equal(act(ACT_FOLLOW, a, b, NULL), ERR_FORBIDDEN);
     assert_int_equal(act(ACT_FOLLOW, b, a, NULL), ERR_FORBIDDEN);
     world_act(&w, ACT_UNBLOCK, a, b);
@@ -152,7 +154,7 @@ static void lists_hide_the_blocked_and_the_inactive(void **state)
     uint64_t star = world_account(&w, "list.star"), viewer = world_account(&w, "list.viewer");
     uint64_t fans[4];
     for (size_t i = 0; i < 4; i++) {
-        char name[20];
+        char name[32];
         snprintf(name, sizeof name, "list.fan%zu", i);
         fans[i] = world_account(&w, name);
         world_act(&w, ACT_FOLLOW, fans[i], star);
@@ -160,7 +162,8 @@ static void lists_hide_the_blocked_and_the_inactive(void **state)
     world_act(&w, ACT_BLOCK, viewer, fans[0]);
     world_act(&w, ACT_BLOCK, fans[1], viewer);
     world_act(&w, ACT_SUSPEND, 0, fans[2]);
-    struct listing l = {.account = star, .viewer = viewer, .below = UINT64_MAX, .followers = true, .limit = 10};
+    struct listing l = {
+        .account = star, .viewer = viewer, .below = UINT64_MAX, .followers = true, .limit = 10};
     assert_int_equal(db_read(w.db, read_list, &l, NULL), OK);
     assert_int_equal(l.n, 1);
     assert_true(l.last == fans[3]);
@@ -188,16 +191,24 @@ static void check_counters(const uint64_t *people)
 {
     for (size_t i = 0; i < PEOPLE; i++) {
         assert_int_equal(
-            count_of("SELECT follower_count - (SELECT COUNT(*) FROM follows WHERE followee_id = $1) "
-                     "FROM accounts WHERE id = $1", people[i]), 0);
+            count_of(
+                "SELECT follower_count - (SELECT COUNT(*) FROM follows WHERE followee_id = $1) "
+                "FROM accounts WHERE id = $1",
+                people[i]),
+            0);
         assert_int_equal(
-            count_of("SELECT following_count - (SELECT COUNT(*) FROM follows WHERE follower_id = $1) "
-                     "FROM accounts WHERE id = $1", people[i]), 0);
+            count_of(
+                "SELECT following_count - (SELECT COUNT(*) FROM follows WHERE follower_id = $1) "
+                "FROM accounts WHERE id = $1",
+                people[i]),
+            0);
     }
-    assert_int_equal(world_i64(&w, "SELECT COUNT(*) FROM follows f JOIN blocks b ON "
-                                   "(b.blocker_id = f.follower_id AND b.blocked_id = f.followee_id) OR "
-                                   "(b.blocked_id = f.follower_id AND b.blocker_id = f.followee_id)",
-                               DB_NO_ARGS), 0);
+    assert_int_equal(world_i64(&w,
+                               "SELECT COUNT(*) FROM follows f JOIN blocks b ON "
+                               "(b.blocker_id = f.follower_id AND b.blocked_id = f.followee_id) OR "
+                               "(b.blocked_id = f.follower_id AND b.blocker_id = f.followee_id)",
+                               DB_NO_ARGS),
+                     0);
 }
 
 /* The class as the definition says it, kept beside: hysteresis, and one event for each crossing. */
@@ -210,15 +221,16 @@ static void counters_and_crossings_never_drift(void **state)
     world_clear(&w);
     w.policy.celebrity_threshold = 5;
     for (size_t i = 0; i < PEOPLE; i++) {
-        char name[20];
+        char name[32];
         snprintf(name, sizeof name, "drift%zu", i);
         people[i] = world_account(&w, name);
     }
     struct rand r;
     rand_seed(&r, 7);
     for (int step = 0; step < STEPS; step++) {
-        static const enum act kinds[] = {ACT_FOLLOW, ACT_FOLLOW,  ACT_FOLLOW, ACT_FOLLOW, ACT_UNFOLLOW,
-                                         ACT_UNFOLLOW, ACT_BLOCK, ACT_UNBLOCK, ACT_MUTE, ACT_UNMUTE};
+        static const enum act kinds[] = {ACT_FOLLOW,   ACT_FOLLOW,   ACT_FOLLOW, ACT_FOLLOW,
+                                         ACT_UNFOLLOW, ACT_UNFOLLOW, ACT_BLOCK,  ACT_UNBLOCK,
+                                         ACT_MUTE,     ACT_UNMUTE};
         uint64_t a = people[rand_below(&r, PEOPLE)], b = people[rand_below(&r, PEOPLE / 3)];
         enum err e = act(kinds[rand_below(&r, sizeof kinds / sizeof kinds[0])], a, b, NULL);
         assert_true(e == OK || e == ERR_INVALID || e == ERR_FORBIDDEN);
@@ -233,8 +245,9 @@ static void counters_and_crossings_never_drift(void **state)
                 ceased++;
             }
             if (step % 50 == 0)
-                assert_int_equal(count_of("SELECT celebrity FROM accounts WHERE id = $1", people[i]),
-                                 celebrity[i]);
+                assert_int_equal(
+                    count_of("SELECT celebrity FROM accounts WHERE id = $1", people[i]),
+                    celebrity[i]);
         }
         assert_int_equal(w.events[EVENT_AUTHOR_BECAME_CELEBRITY], became);
         assert_int_equal(w.events[EVENT_AUTHOR_CEASED_CELEBRITY], ceased);

@@ -61,15 +61,19 @@ static void an_import_can_be_run_again(void **state)
 {
     (void)state;
     const char *lines =
-        "{\"type\":\"account\",\"username\":\"Ada\",\"display_name\":\"Ada L.\",\"created_at\":\"2025-01-02T03:04:05Z\"}\n"
+        "{\"type\":\"account\",\"username\":\"Ada\",\"display_name\":\"Ada "
+        "L.\",\"created_at\":\"2025-01-02T03:04:05Z\"}\n"
         "{\"type\":\"account\",\"username\":\"bob\",\"id\":\"4194304000\"}\n"
         "\n"
         "{\"type\":\"follow\",\"follower\":\"ada\",\"followee\":\"4194304000\"}\n"
-        "{\"type\":\"post\",\"author\":\"bob\",\"caption\":\"one\",\"created_at\":\"2025-01-03T00:00:00.5Z\"}\n"
-        "{\"type\":\"post\",\"author\":\"bob\",\"caption\":\"two\",\"created_at\":\"2025-01-03T00:00:00.5Z\"}\n"
+        "{\"type\":\"post\",\"author\":\"bob\",\"caption\":\"one\",\"created_at\":\"2025-01-03T00:"
+        "00:00.5Z\"}\n"
+        "{\"type\":\"post\",\"author\":\"bob\",\"caption\":\"two\",\"created_at\":\"2025-01-03T00:"
+        "00:00.5Z\"}\n"
         "{\"type\":\"post\",\"author\":4194304000,\"caption\":\"three\",\"id\":\"4194304001\"}\n"
         "{\"type\":\"like\",\"account\":\"ada\",\"post\":\"4194304001\"}\n"
-        "{\"type\":\"comment\",\"author\":\"ada\",\"post\":\"4194304001\",\"body\":\"nice\",\"created_at\":\"2025-01-04T00:00:00Z\"}\n";
+        "{\"type\":\"comment\",\"author\":\"ada\",\"post\":\"4194304001\",\"body\":\"nice\","
+        "\"created_at\":\"2025-01-04T00:00:00Z\"}\n";
     for (int round = 0; round < 3; round++) {
         char errors[1000];
         struct import_result r = import(lines, errors, sizeof errors);
@@ -82,7 +86,8 @@ static void an_import_can_be_run_again(void **state)
         assert_int_equal(r.repeated, round ? 8 : 0);
         assert_int_equal(world_i64(&w, "SELECT COUNT(*) FROM posts", DB_NO_ARGS), 3);
         assert_int_equal(world_i64(&w, "SELECT COUNT(*) FROM comments", DB_NO_ARGS), 1);
-        assert_int_equal(world_i64(&w, "SELECT post_count FROM accounts WHERE username = 'bob'", DB_NO_ARGS), 3);
+        assert_int_equal(
+            world_i64(&w, "SELECT post_count FROM accounts WHERE username = 'bob'", DB_NO_ARGS), 3);
     }
     int64_t id = world_i64(&w, "SELECT id FROM posts WHERE caption = 'one'", DB_NO_ARGS);
     assert_int_equal(id_time_ms((uint64_t)id), INT64_C(1735862400500));
@@ -101,14 +106,21 @@ static void a_bad_line_is_told_and_leaves_nothing(void **state)
         {"{\"type\":\"account\",\"username\":\"x\"}", "username"},
         {"{\"type\":\"account\",\"username\":5}", "must be a string"},
         {"{\"type\":\"account\",\"username\":\"ok.name\",\"password_hash\":\"plain\"}", "argon2id"},
-        {"{\"type\":\"account\",\"username\":\"ok.name\",\"password\":\"secret123\"}", "not hashed"},
-        {"{\"type\":\"follow\",\"follower\":\"ada\",\"followee\":\"nobody.here\"}", "no such account"},
+        {"{\"type\":\"account\",\"username\":\"ok.name\",\"password\":\"secret123\"}",
+         "not hashed"},
+        {"{\"type\":\"follow\",\"follower\":\"ada\",\"followee\":\"nobody.here\"}",
+         "no such account"},
         {"{\"type\":\"follow\",\"follower\":\"ada\",\"followee\":\"ada\"}", "oneself"},
         {"{\"type\":\"post\",\"author\":\"ada\"}", "caption is missing"},
         {"{\"type\":\"post\",\"author\":\"ada\",\"caption\":\"\"}", "empty"},
-        {"{\"type\":\"post\",\"author\":\"ada\",\"caption\":\"x\",\"created_at\":\"yesterday\"}", "RFC 3339"},
-        {"{\"type\":\"post\",\"author\":\"ada\",\"caption\":\"x\",\"created_at\":\"2019-01-01T00:00:00Z\"}", "2024"},
-        {"{\"type\":\"post\",\"author\":\"ada\",\"caption\":\"x\",\"created_at\":\"2999-01-01T00:00:00Z\"}", "future"},
+        {"{\"type\":\"post\",\"author\":\"ada\",\"caption\":\"x\",\"created_at\":\"yesterday\"}",
+         "RFC 3339"},
+        {"{\"type\":\"post\",\"author\":\"ada\",\"caption\":\"x\",\"created_at\":\"2019-01-01T00:"
+         "00:00Z\"}",
+         "2024"},
+        {"{\"type\":\"post\",\"author\":\"ada\",\"caption\":\"x\",\"created_at\":\"2999-01-01T00:"
+         "00:00Z\"}",
+         "future"},
         {"{\"type\":\"post\",\"author\":\"ada\",\"caption\":\"x\",\"id\":\"abc\"}", "not an id"},
         {"{\"type\":\"like\",\"account\":\"ada\",\"post\":\"77\"}", "no such post"},
     };
@@ -143,9 +155,10 @@ static void passwords_are_hashed_outside_of_transactions(void **state)
     struct arena arena;
     struct str out;
     arena_init(&arena);
-    struct str lines = STR("{\"type\":\"account\",\"username\":\"with.password\",\"password\":\"correct horse\"}\n"
-                           "not json, \"password\"\n"
-                           "{\"type\":\"account\",\"username\":\"without\"}\n");
+    struct str lines =
+        STR("{\"type\":\"account\",\"username\":\"with.password\",\"password\":\"correct horse\"}\n"
+            "not json, \"password\"\n"
+            "{\"type\":\"account\",\"username\":\"without\"}\n");
     assert_int_equal(import_hash_passwords(lines, &arena, &out), OK);
     assert_null(memmem(out.ptr, out.len, "correct horse", 13));
     struct importing im = {.lines = out};
@@ -153,8 +166,10 @@ static void passwords_are_hashed_outside_of_transactions(void **state)
     assert_int_equal(im.result.accounts, 2);
     assert_int_equal(im.result.rejected, 1);
     buf_done(&im.errors);
-    assert_int_equal(world_i64(&w, "SELECT COUNT(*) FROM accounts WHERE password_hash LIKE '$argon2id$%'",
-                               DB_NO_ARGS), 1);
+    assert_int_equal(
+        world_i64(&w, "SELECT COUNT(*) FROM accounts WHERE password_hash LIKE '$argon2id$%'",
+                  DB_NO_ARGS),
+        1);
     arena_done(&arena);
 }
 

@@ -65,7 +65,8 @@ static void captions_are_limited_by_code_points(void **state)
     static const char *const points[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x90\xa6"};
     for (size_t i = 0; i < 4; i++) {
         assert_int_equal(post_text(ada, repeat(points[i], CAPTION_MAX_CHARS, text)), OK);
-        assert_int_equal(post_text(ada, repeat(points[i], CAPTION_MAX_CHARS + 1, text)), ERR_INVALID);
+        assert_int_equal(post_text(ada, repeat(points[i], CAPTION_MAX_CHARS + 1, text)),
+                         ERR_INVALID);
     }
     free(text);
     assert_int_equal(post_text(ada, STR("")), ERR_INVALID);
@@ -136,7 +137,7 @@ static void edits_keep_the_former_captions(void **state)
     d = (struct deed){.act = ACT_EDIT, .who = ada, .what = id, .text = STR("say \"second\"")};
     assert_int_equal(world_do(&w, &d), OK);
     assert_int_equal(world_do(&w, &d), OK); /* the same again: nothing became true */
-    d.text = STR("third"); /* in the same millisecond */
+    d.text = STR("third");                  /* in the same millisecond */
     assert_int_equal(world_do(&w, &d), OK);
     d.text = STR("");
     assert_int_equal(world_do(&w, &d), ERR_INVALID);
@@ -261,7 +262,8 @@ static void comments_come_oldest_first_and_hide_the_blocked(void **state)
     world_act(&w, ACT_BLOCK, eve, bob);
     assert_int_equal(db_read(w.db, read_comments, &l, NULL), OK);
     assert_int_equal(l.n, 1);
-    assert_int_equal(number("SELECT comment_count FROM posts WHERE id = $1", post), 3); /* everyone's */
+    assert_int_equal(number("SELECT comment_count FROM posts WHERE id = $1", post),
+                     3); /* everyone's */
     assert_int_equal(act(ACT_UNCOMMENT, bob, second), ERR_NOT_FOUND);
     world_act(&w, ACT_UNBLOCK, eve, bob);
     assert_int_equal(act(ACT_UNCOMMENT, bob, second), ERR_FORBIDDEN);
@@ -327,11 +329,16 @@ static void like_and_comment_counters_never_drift(void **state)
         }
     }
     for (size_t i = 0; i < POSTS; i++) {
-        assert_int_equal(number("SELECT like_count - (SELECT COUNT(*) FROM likes WHERE post_id = $1) "
-                                "FROM posts WHERE id = $1", posts[i]), 0);
-        assert_int_equal(number("SELECT comment_count - (SELECT COUNT(*) FROM comments "
-                                "WHERE post_id = $1 AND deleted_at IS NULL) FROM posts WHERE id = $1",
-                                posts[i]), 0);
+        assert_int_equal(
+            number("SELECT like_count - (SELECT COUNT(*) FROM likes WHERE post_id = $1) "
+                   "FROM posts WHERE id = $1",
+                   posts[i]),
+            0);
+        assert_int_equal(
+            number("SELECT comment_count - (SELECT COUNT(*) FROM comments "
+                   "WHERE post_id = $1 AND deleted_at IS NULL) FROM posts WHERE id = $1",
+                   posts[i]),
+            0);
     }
 }
 
@@ -353,14 +360,15 @@ static void a_post_is_drawn_in_the_promised_shape(void **state)
     post_write(&j, &card, STR("{\"id\":\"7\"}"), false);
     json_array_end(&j);
     char expected[1000];
-    snprintf(expected, sizeof expected,
-             "[{\"id\":\"%llu\",\"author\":{\"id\":\"7\"},\"caption\":\"say \\\"hi\\\"\",\"media\":[],"
-             "\"like_count\":3,\"comment_count\":0,\"liked\":true,"
-             "\"created_at\":\"2026-09-21T14:13:20.123Z\",\"edited_at\":null},"
-             "{\"id\":\"%llu\",\"author\":{\"id\":\"7\"},\"caption\":\"say \\\"hi\\\"\",\"media\":[],"
-             "\"like_count\":3,\"comment_count\":0,\"liked\":false,"
-             "\"created_at\":\"2026-09-21T14:13:20.123Z\",\"edited_at\":\"2026-09-21T14:13:20.456Z\"}]",
-             (unsigned long long)card.id, (unsigned long long)card.id);
+    snprintf(
+        expected, sizeof expected,
+        "[{\"id\":\"%llu\",\"author\":{\"id\":\"7\"},\"caption\":\"say \\\"hi\\\"\",\"media\":[],"
+        "\"like_count\":3,\"comment_count\":0,\"liked\":true,"
+        "\"created_at\":\"2026-09-21T14:13:20.123Z\",\"edited_at\":null},"
+        "{\"id\":\"%llu\",\"author\":{\"id\":\"7\"},\"caption\":\"say \\\"hi\\\"\",\"media\":[],"
+        "\"like_count\":3,\"comment_count\":0,\"liked\":false,"
+        "\"created_at\":\"2026-09-21T14:13:20.123Z\",\"edited_at\":\"2026-09-21T14:13:20.456Z\"}]",
+        (unsigned long long)card.id, (unsigned long long)card.id);
     buf_append(&out, "", 1);
     assert_string_equal(out.ptr, expected);
     buf_done(&out);

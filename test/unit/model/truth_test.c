@@ -133,7 +133,8 @@ static void wrong_edges_are_found_and_repaired(void **state)
 {
     (void)state;
     world_apply(&w, (struct view_change){.kind = VIEW_FOLLOW, .account = ada, .other = bob});
-    world_apply(&w, (struct view_change){.kind = VIEW_FOLLOW, .on = true, .account = bob, .other = ada});
+    world_apply(
+        &w, (struct view_change){.kind = VIEW_FOLLOW, .on = true, .account = bob, .other = ada});
     struct check_result r = check(false);
     assert_int_equal(r.edge_errors, 4); /* each from both ends */
     assert_true(r.feed_errors >= 1);
@@ -151,8 +152,10 @@ static void wrong_feeds_are_found_and_repaired(void **state)
     /* Unfollowing in the views alone lets forget() take bob's posts out of the timeline. */
     world_apply(&w, (struct view_change){.kind = VIEW_FOLLOW, .account = ada, .other = bob});
     assert_int_equal(views_forget(w.views, ada, bob, ids, n), OK);
-    world_apply(&w, (struct view_change){.kind = VIEW_FOLLOW, .on = true, .account = ada, .other = bob});
-    world_apply(&w, (struct view_change){.kind = VIEW_MUTE, .on = true, .account = eve, .other = bob});
+    world_apply(
+        &w, (struct view_change){.kind = VIEW_FOLLOW, .on = true, .account = ada, .other = bob});
+    world_apply(&w,
+                (struct view_change){.kind = VIEW_MUTE, .on = true, .account = eve, .other = bob});
     world_apply(&w, (struct view_change){.kind = VIEW_HIDE, .on = true, .account = eve});
     struct check_result r = check(false);
     assert_int_equal(r.feed_errors, 2);
@@ -201,7 +204,8 @@ static void loading_tells_how_far_it_is(void **state)
 {
     (void)state;
     loads = 0;
-    assert_int_equal(truth_load_views(w.db, w.views, count_progress, NULL), OK); /* again: changes nothing */
+    assert_int_equal(truth_load_views(w.db, w.views, count_progress, NULL),
+                     OK); /* again: changes nothing */
     assert_true(loads >= 1);
     assert_clean();
 }

@@ -1,3 +1,4 @@
+/* Suggestions for misspelled words: near ones are found, far ones are not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

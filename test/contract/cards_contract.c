@@ -1,0 +1,407 @@
+/* The cards contract (port/cards.h), line by line, against every engine in the table below. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "view/memory/memory.h"
+
+enum { BUDGET = 4 << 20 };
+
+#define NOW_MS INT64_C(1800000000000)
+
+static struct cards *open_memory(struct clock *clock)
+{
+    return cards_memory_new(BUDGET, clock);
+}
+
+static const struct engine_row {
+    const char *name;
+    struct cards *(*open)(struct clock *clock);
+} engines[] = {
+    {"memory", open_memory},
+};
+
+static const struct engine_row *engine;
+
+struct fixture {
+    struct cards *c;
+    struct manual_clock clock;
+    struct arena arena;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    manual_clock_init(&f->clock, NOW_MS);
+    arena_init(&f->arena);
+    f->c = engine->open(&f->clock.clock);
+    assert_non_null(f->c);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    cards_free(f->c);
+    arena_done(&f->arena);
+    free(f);
+    return 0;
+}
+
+/* ---- words for what the tests say ---- */
+
+static struct post_card card(uint64_t id, const char *caption)
+{
+    return (struct post_card){.id = id,
+                              .author = id * 2,
+                              .like_count = 3,
+                              .comment_count = 4,
+                              .edited_at_ms = 5,
+                              .delivery = 1,
+                              .caption_json = str_of(caption)};
+}
+
+static void fill(struct fixture *f, uint64_t id, const char *caption)
+{
+    struct post_card c = card(id, caption);
+    cards_put_post(f->c, cards_ticket(f->c, id), &c);
+}
+
+static enum card_state get(struct fixture *f, uint64_t id, struct post_card *out)
+{
+    enum card_state state = CARD_GONE;
+    cards_posts(f->c, &id, 1, out, &state, &f->arena);
+    return state;
+}
+
+static enum card_state state_of(struct fixture *f, uint64_t id)
+{
+    struct post_card out;
+    return get(f, id, &out);
+}
+
+static bool likes(struct fixture *f, uint64_t viewer, uint64_t post)
+{
+    bool out = false;
+    assert_int_equal(cards_liked(f->c, viewer, &post, 1, &out), OK);
+    return out;
+}
+
+static enum err liked(struct fixture *f, uint64_t viewer, uint64_t post)
+{
+    bool out = false;
+    return cards_liked(f->c, viewer, &post, 1, &out);
+}
+
+static struct str account_json(struct fixture *f, uint64_t id)
+{
+    struct str json;
+    cards_accounts(f->c, &id, 1, &json, &f->arena);
+    return json;
+}
+
+/* ---- 1: what was put comes back ---- */
+
+static void a_post_comes_back_as_it_was_put(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(state_of(f, 7), CARD_MISSING);
+    char caption[] = "hello \\\"you\\\"";
+    fill(f, 7, caption);
+    fill(f, 8, "");
+    caption[0] = 'X'; /* it was copied */
+    struct post_card out;
+    assert_int_equal(get(f, 7, &out), CARD_FOUND);
+    assert_int_equal(out.id, 7);
+    assert_int_equal(out.author, 14);
+    assert_int_equal(out.like_count, 3);
+    assert_int_equal(out.comment_count, 4);
+    assert_int_equal(out.edited_at_ms, 5);
+    assert_int_equal(out.delivery, 1);
+    assert_true(str_eq(out.caption_json, STR("hello \\\"you\\\"")));
+    assert_int_equal(get(f, 8, &out), CARD_FOUND);
+    assert_int_equal(out.caption_json.len, 0);
+}
+
+static void a_copy_outlives_what_was_cached(void **state)
+{
+    struct fixture *f = *state;
+    fill(f, 7, "first");
+    struct post_card out;
+    assert_int_equal(get(f, 7, &out), CARD_FOUND);
+    struct post_card second = card(7, "second");
+    cards_change_post(f->c, &second);
+    cards_post_gone(f->c, 7);
+    assert_true(str_eq(out.caption_json, STR("first")));
+}
+
+static void a_batch_answers_for_each(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t ids[100];
+    struct post_card out[100];
+    enum card_state states[100];
+    for (size_t i = 0; i < 100; i++) {
+        ids[i] = i + 1;
+        if (i % 3 == 0)
+            fill(f, i + 1, "caption");
+        if (i % 3 == 1)
+            cards_post_gone(f->c, i + 1);
+    }
+    cards_posts(f->c, ids, 100, out, states, &f->arena);
+    for (size_t i = 0; i < 100; i++) {
+        assert_int_equal(states[i], i % 3 == 0 ? CARD_FOUND : i % 3 == 1 ? CARD_GONE : CARD_MISSING);
+        if (i % 3 == 0)
+            assert_int_equal(out[i].id, i + 1);
+    }
+    struct card_stats s;
+    cards_stats(f->c, &s);
+    assert_int_equal(s.post_hits, 34);
+    assert_int_equal(s.post_misses, 66);
+    assert_int_equal(s.posts, 34);
+    assert_int_equal(s.tombstones, 33);
+}
+
+static void accounts_come_back(void **state)
+{
+    struct fixture *f = *state;
+    assert_null(account_json(f, 5).ptr);
+    cards_put_account(f->c, cards_ticket(f->c, 5), 5, STR("{\"id\":\"5\"}"));
+    assert_true(str_eq(account_json(f, 5), STR("{\"id\":\"5\"}")));
+    cards_put_account(f->c, cards_ticket(f->c, 5), 5, STR("{}"));
+    assert_true(str_eq(account_json(f, 5), STR("{}")));
+    cards_forget_account(f->c, 5);
+    assert_null(account_json(f, 5).ptr);
+}
+
+/* ---- 2: a change wins over a fill that read before it ---- */
+
+static void a_stale_fill_is_ignored(void **state)
+{
+    struct fixture *f = *state;
+    struct post_card old = card(7, "old"), new = card(7, "new"), out;
+    card_ticket before = cards_ticket(f->c, 7);
+    cards_change_post(f->c, &new);
+    cards_put_post(f->c, before, &old);
+    assert_int_equal(get(f, 7, &out), CARD_FOUND);
+    assert_true(str_eq(out.caption_json, STR("new")));
+
+    before = cards_ticket(f->c, 7);
+    cards_post_counts(f->c, 7, 100, -1);
+    cards_put_post(f->c, before, &old);
+    assert_int_equal(get(f, 7, &out), CARD_FOUND);
+    assert_int_equal(out.like_count, 100);
+    assert_int_equal(out.comment_count, 4);
+
+    before = cards_ticket(f->c, 5);
+    cards_forget_account(f->c, 5);
+    cards_put_account(f->c, before, 5, STR("{}"));
+    assert_null(account_json(f, 5).ptr);
+
+    before = cards_ticket(f->c, 6);
+    cards_like(f->c, 6, 70, true);
+    cards_put_likes(f->c, before, 6, NULL, 0, 0);
+    assert_int_equal(liked(f, 6, 70), ERR_NEEDS_TRUTH);
+}
+
+static void a_change_of_what_is_not_cached_counts_too(void **state)
+{
+    struct fixture *f = *state;
+    struct post_card old = card(7, "old");
+    card_ticket before = cards_ticket(f->c, 7);
+    cards_post_counts(f->c, 7, 1, 1);
+    cards_put_post(f->c, before, &old);
+    assert_int_equal(state_of(f, 7), CARD_MISSING);
+}
+
+static void counts_change_one_by_one(void **state)
+{
+    struct fixture *f = *state;
+    struct post_card out;
+    fill(f, 7, "x");
+    cards_post_counts(f->c, 7, -1, 9);
+    cards_post_counts(f->c, 7, 0, -1);
+    assert_int_equal(get(f, 7, &out), CARD_FOUND);
+    assert_int_equal(out.like_count, 0);
+    assert_int_equal(out.comment_count, 9);
+}
+
+/* ---- 3: gone is gone ---- */
+
+static void nothing_brings_a_deleted_post_back(void **state)
+{
+    struct fixture *f = *state;
+    fill(f, 7, "x");
+    cards_post_gone(f->c, 7);
+    assert_int_equal(state_of(f, 7), CARD_GONE);
+    fill(f, 7, "late fill");
+    struct post_card late = card(7, "late edit");
+    cards_change_post(f->c, &late);
+    cards_post_counts(f->c, 7, 1, 1);
+    assert_int_equal(state_of(f, 7), CARD_GONE);
+    manual_clock_advance(&f->clock, TOMBSTONE_MS - 1);
+    assert_int_equal(state_of(f, 7), CARD_GONE);
+    fill(f, 7, "x");
+    assert_int_equal(state_of(f, 7), CARD_GONE);
+    manual_clock_advance(&f->clock, 1);
+    assert_int_equal(state_of(f, 7), CARD_MISSING);
+}
+
+static void marks_live_as_long_however_many_come_after(void **state)
+{
+    struct fixture *f = *state;
+    for (uint64_t day = 0; day < 30; day++) {
+        for (uint64_t i = 1; i <= 20; i++)
+            cards_post_gone(f->c, day * 100 + i);
+        for (uint64_t past = 0; past <= day; past++)
+            for (uint64_t i = 1; i <= 20; i++)
+                assert_int_equal(state_of(f, past * 100 + i),
+                                 day - past < 7 ? CARD_GONE : CARD_MISSING);
+        manual_clock_advance(&f->clock, TOMBSTONE_MS / 7);
+    }
+    struct card_stats s;
+    cards_stats(f->c, &s);
+    assert_true(s.tombstones <= 20 * 15); /* expired ones do go */
+}
+
+/* ---- 4: likes ---- */
+
+static void likes_are_known_or_truth_is_asked(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(liked(f, 1, 10), ERR_NEEDS_TRUTH);
+    cards_like(f->c, 1, 10, true); /* not loaded: stays so */
+    assert_int_equal(liked(f, 1, 10), ERR_NEEDS_TRUTH);
+    cards_put_likes(f->c, cards_ticket(f->c, 1), 1, (const uint64_t[]){30, 20, 10}, 3, 5);
+    assert_true(likes(f, 1, 10));
+    assert_true(likes(f, 1, 30));
+    assert_false(likes(f, 1, 25));
+    assert_false(likes(f, 1, 6));
+    assert_int_equal(liked(f, 1, 5), ERR_NEEDS_TRUTH); /* at the floor: not known */
+    bool out[3];
+    assert_int_equal(cards_liked(f->c, 1, (const uint64_t[]){30, 20, 4}, 3, out), ERR_NEEDS_TRUTH);
+    cards_put_likes(f->c, cards_ticket(f->c, 1), 1, (const uint64_t[]){30}, 1, 0);
+    assert_false(likes(f, 1, 1)); /* all there are */
+    cards_put_likes(f->c, cards_ticket(f->c, 2), 2, NULL, 0, 0);
+    assert_false(likes(f, 2, 30));
+    assert_int_equal(cards_liked(f->c, 2, NULL, 0, NULL), OK);
+}
+
+static void likes_change(void **state)
+{
+    struct fixture *f = *state;
+    cards_put_likes(f->c, cards_ticket(f->c, 1), 1, (const uint64_t[]){30, 10}, 2, 0);
+    cards_like(f->c, 1, 20, true);
+    cards_like(f->c, 1, 20, true);
+    cards_like(f->c, 1, 10, false);
+    cards_like(f->c, 1, 11, false);
+    assert_true(likes(f, 1, 20));
+    assert_false(likes(f, 1, 10));
+    assert_true(likes(f, 1, 30));
+    for (uint64_t id = 100; id < 600; id++)
+        cards_like(f->c, 1, id, true);
+    for (uint64_t id = 100; id < 600; id++)
+        assert_true(likes(f, 1, id));
+    assert_false(likes(f, 1, 600));
+}
+
+static void a_like_set_keeps_the_newest_thousand(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t ids[1500];
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        ids[i] = 10000 - 2 * i;
+    cards_put_likes(f->c, cards_ticket(f->c, 1), 1, ids, COUNT_OF(ids), 0);
+    assert_true(likes(f, 1, ids[999]));
+    assert_int_equal(liked(f, 1, ids[1000]), ERR_NEEDS_TRUTH);
+    cards_like(f->c, 1, 20000, true); /* the oldest makes room */
+    assert_true(likes(f, 1, 20000));
+    assert_int_equal(liked(f, 1, ids[999]), ERR_NEEDS_TRUTH);
+    assert_true(likes(f, 1, ids[998]));
+    cards_like(f->c, 1, ids[998] - 1, true); /* older than all: falls out at once */
+    assert_int_equal(liked(f, 1, ids[998] - 1), ERR_NEEDS_TRUTH);
+    cards_like(f->c, 1, 9999, true);
+    assert_true(likes(f, 1, 9999));
+    assert_false(likes(f, 1, 9997));
+}
+
+/* ---- 5: the budget ---- */
+
+static void memory_stays_under_the_budget(void **state)
+{
+    struct fixture *f = *state;
+    char caption[2001];
+    memset(caption, 'c', sizeof caption - 1);
+    caption[sizeof caption - 1] = 0;
+    struct card_stats s;
+    uint64_t many[400];
+    for (size_t i = 0; i < COUNT_OF(many); i++)
+        many[i] = 1000 - i;
+    for (uint64_t id = 1; id <= 20000; id++) {
+        fill(f, id, caption + id % 2000);
+        cards_put_account(f->c, cards_ticket(f->c, id), id, (struct str){caption, 200});
+        cards_put_likes(f->c, cards_ticket(f->c, id), id, many, id % COUNT_OF(many), 0);
+        cards_post_gone(f->c, id + 1000000);
+        if (id % 500 == 0) {
+            cards_stats(f->c, &s);
+            assert_true(s.bytes <= s.bytes_max);
+            assert_int_equal(s.bytes_max, BUDGET);
+        }
+    }
+    assert_true(s.posts > 1000);
+    assert_true(s.accounts > 500);
+    assert_true(s.like_sets > 50);
+}
+
+static void what_is_looked_at_stays(void **state)
+{
+    struct fixture *f = *state;
+    char caption[300];
+    memset(caption, 'c', sizeof caption - 1);
+    caption[sizeof caption - 1] = 0;
+    enum { LOVED = 100 };
+    for (uint64_t id = 1; id <= LOVED; id++)
+        fill(f, id, caption);
+    for (uint64_t id = 1000; id < 60000; id++) {
+        fill(f, id, caption);
+        state_of(f, id % LOVED + 1);
+    }
+    size_t kept = 0;
+    for (uint64_t id = 1; id <= LOVED; id++)
+        kept += state_of(f, id) == CARD_FOUND;
+    assert_true(kept >= LOVED * 8 / 10);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(a_post_comes_back_as_it_was_put),
+        CASE(a_copy_outlives_what_was_cached),
+        CASE(a_batch_answers_for_each),
+        CASE(accounts_come_back),
+        CASE(a_stale_fill_is_ignored),
+        CASE(a_change_of_what_is_not_cached_counts_too),
+        CASE(counts_change_one_by_one),
+        CASE(nothing_brings_a_deleted_post_back),
+        CASE(marks_live_as_long_however_many_come_after),
+        CASE(likes_are_known_or_truth_is_asked),
+        CASE(likes_change),
+        CASE(a_like_set_keeps_the_newest_thousand),
+        CASE(memory_stays_under_the_budget),
+        CASE(what_is_looked_at_stays),
+    };
+    int failed = 0;
+    for (size_t i = 0; i < COUNT_OF(engines); i++) {
+        engine = &engines[i];
+        failed += cmocka_run_group_tests_name(engine->name, tests, NULL, NULL);
+    }
+    return failed;
+}
