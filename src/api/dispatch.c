@@ -15,7 +15,6 @@
 #include "api/edge.h"
 #include "api/routes.h"
 #include "base/check.h"
-#include "base/fault.h"
 #include "base/log.h"
 #include "net/limits.h"
 
@@ -109,7 +108,6 @@ static void send_answer(struct request *r, enum err kind)
     atomic_fetch_add_explicit(&stats->by_class[x->status / 100], 1, memory_order_relaxed);
     hist_record(&stats->took_us, took_us > 0 ? (uint64_t)took_us : 1);
     log_request(r, kind, took_us);
-    FAULT(answer_before_send);
     http_answer(x);
 }
 

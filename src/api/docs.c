@@ -137,6 +137,28 @@ static void put_request(struct buf *out, const struct route *r)
     }
 }
 
+/* The address to call: ids as $ID, query parameters with their own names in capitals as values. */
+static void put_address(struct buf *out, const struct route *r)
+{
+    put(out, " \"http://localhost:8080");
+    for (size_t i = 0; i < r->path.len; i++) {
+        if (r->path.ptr[i] == '{') {
+            put(out, "$ID");
+            i += 3; /* "{id}" */
+        } else {
+            buf_append(out, &r->path.ptr[i], 1);
+        }
+    }
+    struct str rest = str_of(r->query), one, name;
+    for (char joint = '?'; rest.len > 0 && str_split(&rest, ';', &one); joint = '&') {
+        CHECK(str_split(&one, '=', &name));
+        buf_printf(out, "%s%.*s=", joint == '?' ? "?" : "&amp;", STR_ARG(name));
+        for (size_t i = 0; i < name.len; i++)
+            buf_printf(out, "%c", name.ptr[i] == '_' ? '_' : name.ptr[i] - 'a' + 'A');
+    }
+    put(out, "\"");
+}
+
 static void put_example(struct buf *out, const struct route *r)
 {
     const struct schema *request = schema_find(r->request);
@@ -145,8 +167,7 @@ static void put_example(struct buf *out, const struct route *r)
         put(out, " --unix-socket DATA/control.sock");
     if (r->method != HTTP_M_GET)
         buf_printf(out, " -X %s", route_method_name(r->method));
-    put(out, " http://localhost:8080");
-    put_escaped(out, r->path);
+    put_address(out, r);
     if (r->policy != POLICY_ANYONE && !(r->flags & ROUTE_CONTROL))
         put(out, " \\\n     -H &quot;Authorization: Bearer $TOKEN&quot;");
     if (request && request->example) {

@@ -27,8 +27,8 @@ static enum err answer_post(struct call *c, struct tx *tx, uint64_t id)
 enum err posts_create(struct call *c, struct tx *tx)
 {
     struct post_new in = {.author = c->caller.account};
-    struct post_card card;
-    struct str author_json;
+    struct post_card card = {0};
+    struct str author_json = {0};
     enum err e = call_body_text(c, "caption", true, &in.caption);
     if (!e)
         e = post_create(tx, &in, &c->x->arena, &card);
@@ -69,7 +69,7 @@ enum err posts_by_account(struct call *c, struct tx *tx)
 {
     size_t limit, n = 0, count = 0;
     uint64_t below, ids[FEED_LIMIT_MAX + 1];
-    struct account account;
+    struct account account = {0};
     struct relationship relationship;
     enum err e = call_page(c, FEED_LIMIT_DEFAULT, FEED_LIMIT_MAX, &limit, &below);
     if (!e)

@@ -51,7 +51,8 @@ const struct schema schemas[] = {
      "{'type':'object','required':['username','password'],'properties':{"
      "'username':{'type':'string','pattern':'^[A-Za-z0-9_.]{3,30}$'},"
      "'password':{'type':'string','minLength':8,'maxLength':256},"
-     "'display_name':{'type':'string','maxLength':80},'email':{'type':'string','maxLength':254}}}",
+     "'display_name':{'type':'string','maxLength':80},'bio':{'type':'string','maxLength':500},"
+     "'avatar_url':{'type':'string','maxLength':2000},'email':{'type':'string','maxLength':254}}}",
      "{'username':'ada','password':'correct horse battery'}"},
     {"AccountChange",
      "{'type':'object','properties':{'display_name':{'type':'string','maxLength':80},"

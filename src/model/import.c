@@ -251,7 +251,7 @@ static enum err import_post(struct import *im, const json_t *line)
 {
     struct post_new in = {0};
     struct post_card card;
-    bool present;
+    bool present = false;
     enum err e = account_field(im, line, "author", &in.author);
     if (!e)
         e = text_field(im, line, "caption", true, &in.caption);
@@ -282,9 +282,9 @@ static enum err import_like(struct import *im, const json_t *line)
 
 static enum err import_comment(struct import *im, const json_t *line)
 {
-    uint64_t author, post, id;
-    struct str body;
-    bool present;
+    uint64_t author = 0, post = 0, id = 0;
+    struct str body = {0};
+    bool present = false;
     enum err e = account_field(im, line, "author", &author);
     if (!e)
         e = id_field(im, line, "post", true, &post);

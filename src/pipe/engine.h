@@ -48,8 +48,9 @@ struct engine_stats {
     struct lane_stats lanes[LANE_COUNT];
 };
 
-/* Called on the worker's thread when a TO_FOLLOWERS fan-out is complete: for the celebrity
- * threshold. */
+/* Called on the worker's thread when a TO_FOLLOWERS fan-out of a POST_CREATED is complete and
+ * reached anybody: for the celebrity threshold. took_us counts from the hand-over of its commit;
+ * fan-outs found in the table at the start are left out, their time says nothing. */
 typedef void (*fan_out_observer)(void *ctx, const struct event *e, size_t members, int64_t took_us);
 
 /* What is given must outlive the engine; the bus is for this engine alone, and freed by the caller
@@ -59,22 +60,22 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
 void engine_free(struct engine *g);
 
 void engine_observe(struct engine *g, fan_out_observer observer, void *ctx); /* before start */
-/* `wake` is called, from any thread, when a step that slept (returned a later time) may have something
- * to do. It says only that, not which: call every step again. Set it before the first step. */
+/* `wake` is called, from any thread, when a step that slept (returned a later time) may have
+ * something to do. It says only that, not which: call every step again. Set it before the first
+ * step. */
 void engine_on_wake(struct engine *g, void (*wake)(void *ctx), void *ctx);
 
 /* Reads the saved mark and sets where the relay begins: at the views' loaded position when there
  * is one, at the mark otherwise. Blocking. */
 enum err engine_recover(struct engine *g);
 
-/* The commit hook's part: hands committed events over, after it has brought the views up to date with
- * them. One caller at a time, in commit order. Never blocks, never fails. */
+/* The commit hook's part: hands committed events over, after it has brought the views up to date
+ * with them. One caller at a time, in commit order. Never blocks, never fails. */
 void engine_offer(struct engine *g, const struct event *events, size_t n);
 
 int64_t engine_relay_step(struct engine *g);  /* one caller at a time */
 int64_t engine_worker_step(struct engine *g); /* any number of threads */
-int64_t
-engine_mark_step(struct engine *g); /* saves the mark, trims the outbox; blocking SQL; one caller */
+int64_t engine_mark_step(struct engine *g);   /* saves the mark, trims; blocking SQL; one caller */
 
 void engine_pause(struct engine *g, bool paused); /* workers take nothing while paused */
 /* concurrency 0, rate UINT32_MAX: the table's default; rate 0: no limit. */

@@ -33,6 +33,7 @@ void order_init(struct order *o)
     o->actor_capacity = 64;
     o->actors = calloc(o->actor_capacity, sizeof *o->actors);
     CHECK(o->actors);
+    lock_init(&o->intake);
     lock_init(&o->lock);
 }
 
@@ -41,6 +42,7 @@ void order_done(struct order *o)
     free(o->actors);
     free(o->waiting);
     pthread_mutex_destroy(&o->lock);
+    pthread_mutex_destroy(&o->intake);
 }
 
 /* ---- the table, under the lock ---- */
@@ -158,6 +160,19 @@ bool order_admit(struct order *o, const struct bus_message *m)
         admitted = false;
     }
     pthread_mutex_unlock(&o->lock);
+    return admitted;
+}
+
+bool order_take(struct order *o, struct bus *bus, uint16_t lane, int64_t now_us, int keep_max,
+                int *kept, struct bus_message *out)
+{
+    bool admitted = false;
+    pthread_mutex_lock(&o->intake);
+    while (!admitted && *kept < keep_max && bus_take(bus, lane, now_us, out)) {
+        admitted = order_admit(o, out);
+        *kept += !admitted;
+    }
+    pthread_mutex_unlock(&o->intake);
     return admitted;
 }
 

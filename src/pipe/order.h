@@ -16,6 +16,7 @@ struct order_actor;
 struct order_waiting;
 
 struct order {
+    pthread_mutex_t intake; /* held over take and admit; before `lock` */
     pthread_mutex_t lock;
     struct order_actor *actors; /* open addressing, linear probing, at most half full */
     size_t actor_capacity, actor_count;
@@ -32,6 +33,11 @@ void order_done(struct order *o);
 /* May this message, just taken from the bus, be worked on? No: it is kept here until its turn, and
  * stays taken on the bus. */
 bool order_admit(struct order *o, const struct bus_message *m);
+/* Takes the lane's next message that may be worked on. At most `keep_max` others are put aside on
+ * the way; *kept counts them. Taking and admitting are one act: of two workers that each take a
+ * message of one actor, the one that took first must also be admitted first. */
+bool order_take(struct order *o, struct bus *bus, uint16_t lane, int64_t now_us, int keep_max,
+                int *kept, struct bus_message *out);
 /* A message whose turn has come. */
 bool order_next(struct order *o, struct bus_message *out);
 /* The message is done for good: acked, nothing of it left. True: another one's turn has come. */

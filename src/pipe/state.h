@@ -3,7 +3,8 @@
  *
  * Who touches what: the relay's part belongs to the relay step, the mark's part to the mark step
  * (one caller each); everything else is shared, and has its own lock or is atomic. No lock is held
- * while another is taken, or while anything outside is called. */
+ * while another is taken, or while anything outside is called, but one: the order's intake lock is
+ * held over bus_take. */
 #pragma once
 
 #include <stdatomic.h>

@@ -160,14 +160,8 @@ static bool next_message(struct engine *g, enum lane lane, int64_t now_us, int *
 {
     if (!lane_is_ordered(lane))
         return bus_take(g->bus, (uint16_t)lane, now_us, m);
-    if (order_next(&g->order, m))
-        return true;
-    while (*kept < KEPT_PER_STEP && bus_take(g->bus, (uint16_t)lane, now_us, m)) {
-        if (order_admit(&g->order, m))
-            return true;
-        ++*kept;
-    }
-    return false;
+    return order_next(&g->order, m) ||
+           order_take(&g->order, g->bus, (uint16_t)lane, now_us, KEPT_PER_STEP, kept, m);
 }
 
 static void tell(struct engine *g, struct tally *t)

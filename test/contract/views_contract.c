@@ -607,6 +607,27 @@ static void two_rebuilds_at_once_agree(void **state)
     HOME_IS(v, 1, 0, 60, 50, 40);
 }
 
+/* The second rebuild read truth before 60 was pushed and ends after the timeline might have been dropped. */
+static void a_late_end_brings_no_old_state_back(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    dropped_account(v, 1);
+    follow(v, 1, 9);
+    struct members m;
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    m = followers(v, 9);
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){40}, 1, 0), OK);
+    size_t dropped;
+    bool wrapped;
+    assert_int_equal(views_sweep(v, NOW_MS + DAY_MS, 1000, &dropped, &wrapped), OK);
+    push(v, 60, &m);
+    views_rebuild_begin(v, 1);
+    views_rebuild_end(v, 1, (const uint64_t[]){40}, 1, 0);
+    struct page p = home(v, 1);
+    assert_true(p.floor >= 60 || (p.n > 0 && p.ids[0] == 60));
+}
+
 static void a_rebuild_keeps_the_newest(void **state)
 {
     struct views *v = ((struct fixture *)*state)->v;
@@ -835,6 +856,7 @@ int main(void)
         CASE(own_posts_are_there_at_once),
         CASE(nothing_pushed_during_a_rebuild_is_lost),
         CASE(two_rebuilds_at_once_agree),
+        CASE(a_late_end_brings_no_old_state_back),
         CASE(a_rebuild_keeps_the_newest),
         CASE(backfill_wants_a_follower),
         CASE(an_incomplete_backfill_raises_the_floor),

@@ -6,6 +6,8 @@
 #include "port/event.h"
 #include "view/memory/engine.h"
 
+enum { FAR_AHEAD = 24, NEAR_AHEAD = 12 };
+
 static void lock_both(struct memory_views *m, uint32_t a, uint32_t b)
 {
     uint32_t low = stripe_of(a < b ? a : b), high = stripe_of(a < b ? b : a);
@@ -144,13 +146,27 @@ static enum err apply_one(struct memory_views *m, const struct view_change *c, s
     return ERR_BAD_INPUT;
 }
 
+/* A start from truth applies millions of edges in large batches; each touches an author somewhere else. */
+static void look_ahead(struct memory_views *m, const struct view_change *changes, size_t n, size_t i)
+{
+    if (i + FAR_AHEAD < n)
+        directory_prefetch(&m->directory, changes[i + FAR_AHEAD].other);
+    if (i + NEAR_AHEAD < n && changes[i + NEAR_AHEAD].kind == VIEW_FOLLOW) {
+        uint32_t slot = directory_find(&m->directory, changes[i + NEAR_AHEAD].other);
+        if (slot != DIRECTORY_NONE)
+            __builtin_prefetch(&m->people[slot].followers, 1);
+    }
+}
+
 enum err memory_apply(struct views *v, const struct view_change *changes, size_t n)
 {
     struct memory_views *m = memory_of(v);
     struct tally t = {0};
     enum err e = OK;
-    for (size_t i = 0; i < n && e == OK; i++)
+    for (size_t i = 0; i < n && e == OK; i++) {
+        look_ahead(m, changes, n, i);
         e = apply_one(m, &changes[i], &t);
+    }
     tally_add(m, &t);
     return e;
 }

@@ -1,5 +1,4 @@
-/* Runs something in a child process and says how it ended: for CHECKs and fault points, which kill.
- */
+/* Runs something in a child process and says how it ended: for CHECKs and fault points. */
 #pragma once
 
 #include <fcntl.h>

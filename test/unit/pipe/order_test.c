@@ -7,7 +7,11 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+#include <sched.h>
+
 #include "base/rand.h"
+#include "bus/local.h"
 #include "pipe/order.h"
 
 static struct bus_message message(uint64_t id, uint64_t actor)
@@ -109,12 +113,73 @@ static void random_histories_keep_each_actors_order(void **state)
     }
 }
 
+/* ---- several takers ---- */
+
+enum { TAKERS = 3, CROWD = 60000, CROWD_ACTORS = 3 };
+
+static struct {
+    struct order order;
+    struct bus *bus;
+    _Atomic uint64_t last[CROWD_ACTORS + 1];
+    _Atomic int inside[CROWD_ACTORS + 1];
+    _Atomic int done;
+    _Atomic int broken;
+} crowd;
+
+static void *crowd_work(void *arg)
+{
+    struct bus_message m;
+    while (atomic_load(&crowd.done) < CROWD) {
+        int kept = 0;
+        if (!order_next(&crowd.order, &m) &&
+            !order_take(&crowd.order, crowd.bus, 0, 0, 10, &kept, &m)) {
+            sched_yield();
+            continue;
+        }
+        uint64_t actor = m.event.actor;
+        if (atomic_fetch_add(&crowd.inside[actor], 1) != 0 ||
+            atomic_exchange(&crowd.last[actor], m.event.id) > m.event.id)
+            atomic_fetch_add(&crowd.broken, 1);
+        atomic_fetch_sub(&crowd.inside[actor], 1);
+        bus_ack(crowd.bus, &m);
+        order_finish(&crowd.order, &m);
+        atomic_fetch_add(&crowd.done, 1);
+    }
+    return arg;
+}
+
+/* Who takes first is admitted first, however the takers are interrupted in between. */
+static void several_takers_keep_each_actors_order(void **state)
+{
+    (void)state;
+    const size_t limit = 1000;
+    crowd.bus = bus_local_new(1, &limit);
+    order_init(&crowd.order);
+    pthread_t takers[TAKERS];
+    for (int i = 0; i < TAKERS; i++)
+        pthread_create(&takers[i], NULL, crowd_work, NULL);
+    for (uint64_t id = 1; id <= CROWD;) {
+        struct bus_message m = message(id, 1 + id % CROWD_ACTORS);
+        if (bus_publish(crowd.bus, &m) == OK)
+            id++;
+        else
+            sched_yield();
+    }
+    for (int i = 0; i < TAKERS; i++)
+        pthread_join(takers[i], NULL);
+    assert_int_equal(crowd.broken, 0);
+    assert_int_equal(crowd.order.actor_count, 0);
+    order_done(&crowd.order);
+    bus_free(crowd.bus);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(later_messages_of_a_taken_actor_wait_their_turn),
         cmocka_unit_test(two_rules_on_one_event_take_turns_too),
         cmocka_unit_test(random_histories_keep_each_actors_order),
+        cmocka_unit_test(several_takers_keep_each_actors_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

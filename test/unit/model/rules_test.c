@@ -1,0 +1,198 @@
+/* The rule table, the immediate part of events, and what the sinks leave behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "model/rules.h"
+#include "model/sinks.h"
+#include "model/truth.h"
+#include "world.h"
+
+enum { CAP = 10, IDS = 100 };
+
+static struct world w;
+static uint64_t ada, bob, eve;
+
+static int open_world(void **state)
+{
+    (void)state;
+    world_open(&w, 3);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+static int fresh(void **state)
+{
+    (void)state;
+    world_stop(&w);
+    world_clear(&w);
+    world_start(&w, CAP);
+    ada = world_account(&w, "ada");
+    bob = world_account(&w, "bob");
+    eve = world_account(&w, "eve");
+    return 0;
+}
+
+static void assert_exact(uint64_t viewer)
+{
+    uint64_t shown[IDS], expected[IDS];
+    size_t n = world_oracle(&w, viewer, expected, IDS);
+    assert_int_equal(world_feed(&w, viewer, 7, shown, IDS), n);
+    assert_memory_equal(shown, expected, n * sizeof *shown);
+}
+
+static void every_rule_says_what_it_does(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < model_rule_count; i++) {
+        const struct rule *r = &model_rules[i];
+        assert_non_null(r->consumer);
+        assert_non_null(r->sink);
+        assert_true(r->late_means && r->late_means[0]);
+        assert_true(r->batch > 0);
+        assert_int_equal(event_keep(r->on), EVENT_STORED); /* only those survive a crash */
+        for (size_t k = 0; k < i; k++)
+            assert_string_not_equal(model_rules[k].consumer, r->consumer);
+    }
+}
+
+/* A start may replay any suffix of the outbox onto a state that knows the end already. */
+static void replaying_events_arrives_at_the_same_end(void **state)
+{
+    (void)state;
+    world_act(&w, ACT_FOLLOW, ada, bob);
+    world_act(&w, ACT_FOLLOW, ada, eve);
+    uint64_t gone = world_post(&w, bob, "to be deleted");
+    world_post(&w, bob, "kept");
+    world_act(&w, ACT_DELETE, bob, gone);
+    world_act(&w, ACT_UNFOLLOW, ada, bob);
+    world_act(&w, ACT_FOLLOW, ada, bob);
+    world_act(&w, ACT_MUTE, ada, eve);
+    world_act(&w, ACT_UNMUTE, ada, eve);
+    world_act(&w, ACT_SUSPEND, 0, eve);
+    world_act(&w, ACT_RESTORE, 0, eve);
+    world_post(&w, eve, "kept, too");
+    world_drain(&w);
+    assert_exact(ada);
+    for (uint64_t from = 0; from < 3; from++) {
+        assert_int_equal(truth_catch_up(w.db, w.views, w.cards, from ? gone : 0), OK);
+        assert_exact(ada);
+        assert_exact(bob);
+    }
+}
+
+static void an_unknown_event_is_left_alone(void **state)
+{
+    (void)state;
+    struct event e = {.id = 1, .type = EVENT_BLOCK_CREATED, .actor = ada, .object = bob};
+    event_apply(w.views, w.cards, &e); /* about nothing that views or caches hold */
+    assert_exact(ada);
+}
+
+static void a_late_push_of_a_deleted_post_adds_nothing(void **state)
+{
+    (void)state;
+    world_act(&w, ACT_FOLLOW, ada, bob);
+    uint64_t post = world_post(&w, bob, "short-lived");
+    world_drain(&w);
+    world_act(&w, ACT_DELETE, bob, post);
+    world_drain(&w);
+    struct sink_env env = {.db = w.db, .views = w.views, .cards = w.cards, .clock = &w.clock.clock};
+    struct event late = {.type = EVENT_POST_CREATED, .actor = bob, .object = post};
+    struct audience_cursor cursor = {.part = AUDIENCE_ALL};
+    struct sink_result result = {0};
+    uint64_t members[10], ids[IDS], floor;
+    size_t n;
+    assert_int_equal(views_audience(w.views, bob, &cursor, members, 10, &n), OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(sink_push(&env, &late, members, n, &result), OK);
+    assert_int_equal(result.delivered, 0);
+    assert_int_equal(views_home(w.views, ada, UINT64_MAX, ids, IDS, &n, &floor), OK);
+    assert_int_equal(n, 0);
+}
+
+static void cleaning_up_takes_ids_out_of_timelines(void **state)
+{
+    (void)state;
+    uint64_t ids[IDS], floor;
+    size_t n;
+    world_act(&w, ACT_FOLLOW, ada, bob);
+    world_act(&w, ACT_FOLLOW, ada, eve);
+    uint64_t deleted = world_post(&w, eve, "deleted");
+    world_post(&w, bob, "unfollowed");
+    uint64_t kept = world_post(&w, eve, "kept");
+    world_drain(&w);
+    world_act(&w, ACT_DELETE, eve, deleted);
+    world_act(&w, ACT_UNFOLLOW, ada, bob);
+    world_drain(&w);
+    assert_int_equal(views_home(w.views, ada, UINT64_MAX, ids, IDS, &n, &floor), OK);
+    assert_int_equal(n, 1);
+    assert_true(ids[0] == kept);
+}
+
+static int64_t left_of(uint64_t account)
+{
+    return world_i64(&w,
+                     "SELECT (SELECT COUNT(*) FROM posts WHERE author_id = $1) + "
+                     "(SELECT COUNT(*) FROM follows WHERE follower_id = $1 OR followee_id = $1) + "
+                     "(SELECT COUNT(*) FROM likes WHERE account_id = $1) + "
+                     "(SELECT COUNT(*) FROM comments WHERE author_id = $1) + "
+                     "(SELECT COUNT(*) FROM mutes WHERE muter_id = $1 OR muted_id = $1) + "
+                     "(SELECT COUNT(*) FROM blocks WHERE blocker_id = $1 OR blocked_id = $1)",
+                     DB_ARGS(DB_I64(account)));
+}
+
+static void a_deleted_account_leaves_nothing_and_counters_right(void **state)
+{
+    (void)state;
+    uint64_t mallory = world_account(&w, "mallory");
+    world_act(&w, ACT_FOLLOW, ada, bob);
+    world_act(&w, ACT_FOLLOW, bob, ada);
+    world_act(&w, ACT_MUTE, bob, eve);
+    world_act(&w, ACT_BLOCK, mallory, bob);
+    uint64_t post = world_post(&w, ada, "liked and commented");
+    world_act(&w, ACT_LIKE, bob, post);
+    world_act(&w, ACT_COMMENT, bob, post);
+    for (int i = 0; i < 20; i++)
+        world_act(&w, ACT_LIKE, ada, world_post(&w, bob, "theirs"));
+    world_drain(&w);
+    world_act(&w, ACT_DELETE_ACCOUNT, 0, bob);
+    uint64_t shown[IDS];
+    assert_int_equal(world_feed(&w, ada, 5, shown, IDS), 1); /* at once */
+    world_drain(&w);
+    assert_int_equal(left_of(bob), 0);
+    assert_exact(ada);
+    struct check_result result;
+    struct buf text;
+    struct json_out j;
+    buf_init(&text, 0);
+    json_out_init(&j, &text);
+    json_array_begin(&j);
+    assert_int_equal(truth_check(w.db, w.views, w.cards, 0, 10, IDS, false, &j, &result), OK);
+    assert_int_equal(result.counter_errors + result.edge_errors + result.feed_errors, 0);
+    buf_done(&text);
+}
+
+int main(void)
+{
+#define FRESH(test) cmocka_unit_test_setup(test, fresh)
+    const struct CMUnitTest tests[] = {
+        FRESH(every_rule_says_what_it_does),
+        FRESH(replaying_events_arrives_at_the_same_end),
+        FRESH(an_unknown_event_is_left_alone),
+        FRESH(a_late_push_of_a_deleted_post_adds_nothing),
+        FRESH(cleaning_up_takes_ids_out_of_timelines),
+        FRESH(a_deleted_account_leaves_nothing_and_counters_right),
+    };
+    return cmocka_run_group_tests_name("model/rules", tests, open_world, close_world);
+}
