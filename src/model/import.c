@@ -237,7 +237,7 @@ static enum err import_account(struct import *im, const json_t *line)
 
 static enum err import_follow(struct import *im, const json_t *line)
 {
-    uint64_t follower, followee;
+    uint64_t follower = 0, followee = 0;
     bool changed = false;
     enum err e = account_field(im, line, "follower", &follower);
     if (!e)
@@ -270,7 +270,7 @@ static enum err import_post(struct import *im, const json_t *line)
 
 static enum err import_like(struct import *im, const json_t *line)
 {
-    uint64_t account, post;
+    uint64_t account = 0, post = 0;
     bool changed = false;
     enum err e = account_field(im, line, "account", &account);
     if (!e)

@@ -157,7 +157,9 @@ static void a_batch_answers_for_each(void **state)
     }
     cards_posts(f->c, ids, 100, out, states, &f->arena);
     for (size_t i = 0; i < 100; i++) {
-        assert_int_equal(states[i], i % 3 == 0 ? CARD_FOUND : i % 3 == 1 ? CARD_GONE : CARD_MISSING);
+        assert_int_equal(states[i], i % 3 == 0   ? CARD_FOUND
+                                    : i % 3 == 1 ? CARD_GONE
+                                                 : CARD_MISSING);
         if (i % 3 == 0)
             assert_int_equal(out[i].id, i + 1);
     }

@@ -1,5 +1,6 @@
-/* The views contract (port/views.h), line by line, against every engine in the table below. A new engine is
- * one more row: how to open it on a folder of its own, and whether it survives being opened again. */
+/* The views contract (port/views.h), line by line, against every engine in the table below. A new
+ * engine is one more row: how to open it on a folder of its own, and whether it survives being
+ * opened again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,8 +84,8 @@ static void reopen(struct fixture *f)
 
 /* ---- words for what the tests say ---- */
 
-static void apply(struct views *v, enum view_change_kind kind, bool on, uint64_t account, uint64_t other,
-                  int64_t value)
+static void apply(struct views *v, enum view_change_kind kind, bool on, uint64_t account,
+                  uint64_t other, int64_t value)
 {
     struct view_change c = {kind, on, account, other, value};
     assert_int_equal(views_apply(v, &c, 1), OK);
@@ -122,7 +123,8 @@ struct members {
     size_t n, pages;
 };
 
-static struct members walk(struct views *v, uint64_t author, struct audience_cursor cursor, size_t page)
+static struct members walk(struct views *v, uint64_t author, struct audience_cursor cursor,
+                           size_t page)
 {
     struct members m = {.n = 0};
     while (!cursor.end) {
@@ -177,7 +179,8 @@ static struct page home(struct views *v, uint64_t viewer)
     return home_below(v, viewer, UINT64_MAX, 1000);
 }
 
-static void assert_home(struct views *v, uint64_t viewer, const uint64_t *ids, size_t n, uint64_t floor)
+static void assert_home(struct views *v, uint64_t viewer, const uint64_t *ids, size_t n,
+                        uint64_t floor)
 {
     struct page p = home(v, viewer);
     assert_int_equal(p.n, n);
@@ -186,8 +189,8 @@ static void assert_home(struct views *v, uint64_t viewer, const uint64_t *ids, s
     assert_int_equal(p.floor, floor);
 }
 
-#define HOME_IS(v, viewer, floor, ...)                                                        \
-    assert_home((v), (viewer), (const uint64_t[]){__VA_ARGS__},                               \
+#define HOME_IS(v, viewer, floor, ...)                                                             \
+    assert_home((v), (viewer), (const uint64_t[]){__VA_ARGS__},                                    \
                 sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t), (floor))
 
 /* An account whose timeline has been dropped. */
@@ -290,8 +293,8 @@ static void the_audience_is_everyone_once(void **state)
     for (uint64_t i = 1; i <= PEOPLE; i++)
         follow(v, i * 10, 5);
     for (size_t page = 1; page <= 500; page += page < 10 ? 1 : 97) {
-        struct members m =
-            walk(v, 5, (struct audience_cursor){.part = AUDIENCE_ALL}, page > PEOPLE ? PEOPLE : page);
+        struct members m = walk(v, 5, (struct audience_cursor){.part = AUDIENCE_ALL},
+                                page > PEOPLE ? PEOPLE : page);
         assert_int_equal(m.n, PEOPLE);
         for (size_t i = 1; i < m.n; i++)
             assert_true(m.handles[i] > m.handles[i - 1]);
@@ -607,7 +610,8 @@ static void two_rebuilds_at_once_agree(void **state)
     HOME_IS(v, 1, 0, 60, 50, 40);
 }
 
-/* The second rebuild read truth before 60 was pushed and ends after the timeline might have been dropped. */
+/* The second rebuild read truth before 60 was pushed and ends after the timeline might have been
+ * dropped. */
 static void a_late_end_brings_no_old_state_back(void **state)
 {
     struct views *v = ((struct fixture *)*state)->v;
@@ -694,7 +698,8 @@ static void backfill_during_a_rebuild_is_kept(void **state)
     dropped_account(v, 1);
     account(v, 9);
     follow(v, 1, 9);
-    assert_int_equal(views_backfill(v, 1, 9, (const uint64_t[]){9}, 1, 0), OK); /* dropped: nothing */
+    assert_int_equal(views_backfill(v, 1, 9, (const uint64_t[]){9}, 1, 0),
+                     OK); /* dropped: nothing */
     assert_int_equal(views_rebuild_begin(v, 1), OK);
     assert_int_equal(views_backfill(v, 1, 9, (const uint64_t[]){45, 35}, 2, 25), OK);
     assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){50, 30, 20}, 3, 0), OK);
@@ -818,7 +823,8 @@ static void neighbours_come_by_id(void **state)
         uint64_t after = 0, ids[17], expected = 5;
         size_t n;
         do {
-            assert_int_equal(views_neighbours(v, side ? 8888 : 7777, !side, after, ids, 17, &n), OK);
+            assert_int_equal(views_neighbours(v, side ? 8888 : 7777, !side, after, ids, 17, &n),
+                             OK);
             for (size_t i = 0; i < n; i++, expected += 5)
                 assert_int_equal(ids[i], expected);
             after = n > 0 ? ids[n - 1] : after;

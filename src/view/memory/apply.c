@@ -146,8 +146,10 @@ static enum err apply_one(struct memory_views *m, const struct view_change *c, s
     return ERR_BAD_INPUT;
 }
 
-/* A start from truth applies millions of edges in large batches; each touches an author somewhere else. */
-static void look_ahead(struct memory_views *m, const struct view_change *changes, size_t n, size_t i)
+/* A start from truth applies millions of edges in large batches; each touches an author somewhere
+ * else. */
+static void look_ahead(struct memory_views *m, const struct view_change *changes, size_t n,
+                       size_t i)
 {
     if (i + FAR_AHEAD < n)
         directory_prefetch(&m->directory, changes[i + FAR_AHEAD].other);

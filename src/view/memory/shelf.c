@@ -18,7 +18,7 @@
 /* An entry takes 150 to 400 bytes; with this much for each place most buckets stay half empty and
  * few entries are pushed out by neighbours of their bucket. The places themselves cost 16 bytes
  * each. */
-enum { PLACE_BYTES = 128 };
+enum { PLACE_BYTES = 128, ENTRY_PREFETCH_BYTES = 256 };
 
 bool shelf_init(struct shelf *s, size_t budget_bytes)
 {
@@ -174,7 +174,7 @@ void shelf_prefetch_entry(const struct shelf *s, uint64_t hash, uint64_t key)
     size_t way = way_of(b, key);
     if (way < BUCKET_WAYS) {
         const char *e = (const char *)entry_at(b, way);
-        __builtin_prefetch(e);
-        __builtin_prefetch(e + 64);
+        for (size_t line = 0; line < ENTRY_PREFETCH_BYTES; line += 64)
+            __builtin_prefetch(e + line);
     }
 }

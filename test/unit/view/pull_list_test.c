@@ -41,7 +41,8 @@ static void it_keeps_the_newest_in_any_order(void **state)
                     floor = i > floor ? i : floor;
                     added[i] = false;
                 }
-            uint64_t ids[TOP], got_floor, below = 1 + rand_below(&r, TOP + 10), above = rand_below(&r, TOP);
+            uint64_t ids[TOP], got_floor, below = 1 + rand_below(&r, TOP + 10),
+                                          above = rand_below(&r, TOP);
             size_t got = pull_list_read(l, below, above, ids, TOP, &got_floor);
             for (uint64_t i = TOP; i > 0; i--)
                 if (added[i] && i < below && i > above)

@@ -1,4 +1,5 @@
-/* Slot lists and follower sets against a plain array of flags, across the border between list and bitmap. */
+/* Slot lists and follower sets against a plain array of flags, across the border between list and
+ * bitmap. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Snapshots: whole ones come back, damaged ones are put aside, and one taken while everything went on is as
- * good as any once the events after its position are applied again. */
+/* Snapshots: whole ones come back, damaged ones are put aside, and one taken while everything went
+ * on is as good as any once the events after its position are applied again. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -65,8 +65,8 @@ static struct views *open_views(const struct place *p)
     return open_with(p->path, CAP, PULL_CAP);
 }
 
-static void apply(struct views *v, enum view_change_kind kind, bool on, uint64_t account, uint64_t other,
-                  int64_t value)
+static void apply(struct views *v, enum view_change_kind kind, bool on, uint64_t account,
+                  uint64_t other, int64_t value)
 {
     struct view_change c = {kind, on, account, other, value};
     assert_int_equal(views_apply(v, &c, 1), OK);
@@ -90,7 +90,8 @@ static void populate(struct views *v, uint64_t seed, uint64_t people)
     struct rand r;
     rand_seed(&r, seed);
     for (uint64_t i = 1; i <= people; i++) {
-        apply(v, VIEW_ACCOUNT, rand_below(&r, 10) > 0, i, 0, (int64_t)rand_below(&r, 1u << 30) * 1000);
+        apply(v, VIEW_ACCOUNT, rand_below(&r, 10) > 0, i, 0,
+              (int64_t)rand_below(&r, 1u << 30) * 1000);
         for (uint64_t k = rand_below(&r, 20); k > 0; k--)
             apply(v, VIEW_FOLLOW, true, i, 1 + rand_below(&r, people), 0);
         apply(v, VIEW_FOLLOW, true, i, 1, 0);
@@ -132,7 +133,8 @@ static void assert_same(struct views *a, struct views *b, uint64_t people)
             assert_int_equal(xn, yn);
             assert_memory_equal(x, y, xn * sizeof x[0]);
         }
-        struct audience_cursor c = {AUDIENCE_ACTIVE, INT64_C(500000000000), INT64_C(500000000000), 0, false};
+        struct audience_cursor c = {AUDIENCE_ACTIVE, INT64_C(500000000000), INT64_C(500000000000),
+                                    0, false};
         struct audience_cursor d = c;
         uint64_t xm[500], ym[500];
         views_audience(a, i, &c, xm, 500, &xn);
@@ -278,7 +280,10 @@ static void a_damaged_file_is_put_aside(void **state)
         assert_put_aside(p);
     }
     for (int i = 0; i < 30; i++) { /* cut off, or with something behind it */
-        size_t length = i == 0 ? 0 : i == 1 ? n - 1 : i == 2 ? sizeof(struct snapshot_header) : rand_below(&r, n);
+        size_t length = i == 0   ? 0
+                        : i == 1 ? n - 1
+                        : i == 2 ? sizeof(struct snapshot_header)
+                                 : rand_below(&r, n);
         spill(p->path, bytes, length);
         assert_put_aside(p);
     }
@@ -286,7 +291,8 @@ static void a_damaged_file_is_put_aside(void **state)
     memset(bytes + n, 0, 8);
     spill(p->path, bytes, n + 8);
     assert_put_aside(p);
-    spill(p->path, "this is not a snapshot, but it is long enough to be taken for one: 0123456789", 77);
+    spill(p->path, "this is not a snapshot, but it is long enough to be taken for one: 0123456789",
+          77);
     assert_put_aside(p);
     free(bytes);
 }

@@ -1,5 +1,6 @@
-/* Everything at once, for the race detector: pushers, readers, people who follow and unfollow, sweeps, rebuilds,
- * saves. What is checked is what must hold at every moment, and at the end that nothing is lost. */
+/* Everything at once, for the race detector: pushers, readers, people who follow and unfollow,
+ * sweeps, rebuilds, saves. What is checked is what must hold at every moment, and at the end that
+ * nothing is lost. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,8 +20,8 @@
 
 enum { PEOPLE = 600, STARS = 4, FANS = 10, CAP = 50, PULL_CAP = 20, POSTS = 400, THREADS = 7 };
 
-/* Accounts 1 … STARS post; STARS + 1 … PEOPLE read. Readers whose number divides by FANS always follow
- * everybody: for them nothing may be missing. The others come and go. */
+/* Accounts 1 … STARS post; STARS + 1 … PEOPLE read. Readers whose number divides by FANS always
+ * follow everybody: for them nothing may be missing. The others come and go. */
 struct world {
     struct views *v;
     _Atomic bool stop;
@@ -35,8 +36,8 @@ static void require(struct world *w, bool good)
         atomic_fetch_add(&w->wrong, 1);
 }
 
-static void change(struct world *w, enum view_change_kind kind, bool on, uint64_t account, uint64_t other,
-                   int64_t value)
+static void change(struct world *w, enum view_change_kind kind, bool on, uint64_t account,
+                   uint64_t other, int64_t value)
 {
     struct view_change c = {kind, on, account, other, value};
     require(w, views_apply(w->v, &c, 1) == OK);
@@ -90,7 +91,8 @@ static void *fickle(void *arg)
     struct rand r;
     rand_seed(&r, w->seed);
     for (uint64_t fresh = PEOPLE + 1; !atomic_load(&w->stop); fresh++) {
-        uint64_t viewer = STARS + 1 + rand_below(&r, PEOPLE - STARS), star = 1 + rand_below(&r, STARS);
+        uint64_t viewer = STARS + 1 + rand_below(&r, PEOPLE - STARS),
+                 star = 1 + rand_below(&r, STARS);
         if (viewer % FANS == 0)
             continue;
         bool on = rand_below(&r, 2);
@@ -195,7 +197,8 @@ struct deck {
 
 enum { KEYS = 300 };
 
-/* Truth here: a post's likes only grow; a change carries the new number, a fill what was read a moment ago. */
+/* Truth here: a post's likes only grow; a change carries the new number, a fill what was read a
+ * moment ago. */
 static _Atomic uint32_t true_likes[KEYS + 1];
 
 static void *filler(void *arg)
@@ -206,8 +209,10 @@ static void *filler(void *arg)
     while (!atomic_load(&d->stop)) {
         uint64_t id = 1 + rand_below(&r, KEYS);
         card_ticket ticket = cards_ticket(d->c, id);
-        struct post_card card = {
-            .id = id, .author = id, .like_count = atomic_load(&true_likes[id]), .caption_json = STR("x")};
+        struct post_card card = {.id = id,
+                                 .author = id,
+                                 .like_count = atomic_load(&true_likes[id]),
+                                 .caption_json = STR("x")};
         cards_put_post(d->c, ticket, &card);
         cards_put_account(d->c, cards_ticket(d->c, id), id, STR("{}"));
         cards_put_likes(d->c, cards_ticket(d->c, id), id, (const uint64_t[]){9, 8}, 2, 0);
@@ -234,8 +239,10 @@ static void *looker(void *arg)
             least[i] = atomic_load(&true_likes[ids[i]]);
         }
         cards_posts(d->c, ids, 20, out, states, &arena);
-        for (size_t i = 0; i < 20; i++) /* the number is told to the cards right after it became true */
-            if (states[i] == CARD_FOUND && (out[i].id != ids[i] || out[i].like_count + 1 < least[i]))
+        for (size_t i = 0; i < 20;
+             i++) /* the number is told to the cards right after it became true */
+            if (states[i] == CARD_FOUND &&
+                (out[i].id != ids[i] || out[i].like_count + 1 < least[i]))
                 atomic_fetch_add(&d->wrong, 1);
         cards_accounts(d->c, ids, 20, json, &arena);
         cards_liked(d->c, ids[0], ids, 2, liked);

@@ -61,7 +61,8 @@ static void compare(const struct timeline *t, const struct naive *m, struct rand
     timeline_copy(t, all);
     assert_memory_equal(all, m->ids, m->n * sizeof all[0]);
     uint64_t below = m->n > 0 && rand_below(r, 2) ? m->ids[rand_below(r, m->n)] + rand_below(r, 2)
-                                                  : rand_below(r, 2) ? UINT64_MAX : rand_below(r, 300);
+                     : rand_below(r, 2)           ? UINT64_MAX
+                                                  : rand_below(r, 300);
     size_t max = rand_below(r, 50), n = timeline_read(t, below, page, max), expected = 0;
     for (size_t i = m->n; i > 0 && expected < max; i--)
         if (m->ids[i - 1] < below)

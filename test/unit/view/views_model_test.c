@@ -1,8 +1,8 @@
 /* The whole engine against naive models, in random histories.
  *
- * The first model knows what each call does and is compared after each. The second knows only truth (who follows
- * whom, who posted what) and lets deliveries come late, twice and out of order, as the pipeline may; when everything
- * is delivered, feeds must equal truth above their floors. */
+ * The first model knows what each call does and is compared after each. The second knows only truth
+ * (who follows whom, who posted what) and lets deliveries come late, twice and out of order, as the
+ * pipeline may; when everything is delivered, feeds must equal truth above their floors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,8 +34,8 @@ static uint64_t account_id(size_t person)
     return 1000 + 7 * (uint64_t)person;
 }
 
-static void apply(struct views *v, enum view_change_kind kind, bool on, size_t person, uint64_t other,
-                  int64_t value)
+static void apply(struct views *v, enum view_change_kind kind, bool on, size_t person,
+                  uint64_t other, int64_t value)
 {
     struct view_change c = {kind, on, account_id(person), other, value};
     assert_int_equal(views_apply(v, &c, 1), OK);
@@ -138,11 +138,13 @@ static void compare_graph(struct views *v, size_t who, int64_t since_ms)
     assert_int_equal(views_audience(v, account_id(who), &c, members, PEOPLE, &n), OK);
     assert_true(c.end);
     for (size_t f = 0; f < PEOPLE; f++)
-        expected += people[f].follows[who] && people[f].state != DROPPED && people[f].seen_ms >= since_ms;
+        expected +=
+            people[f].follows[who] && people[f].state != DROPPED && people[f].seen_ms >= since_ms;
     assert_int_equal(n, expected);
     for (int followers = 0; followers < 2; followers++) {
         assert_int_equal(
-            views_neighbours(v, account_id(who), followers, account_id(3), members, PEOPLE, &n), OK);
+            views_neighbours(v, account_id(who), followers, account_id(3), members, PEOPLE, &n),
+            OK);
         size_t at = 0;
         for (size_t o = 4; o < PEOPLE; o++)
             if (followers ? people[o].follows[who] : people[who].follows[o])
@@ -334,7 +336,8 @@ static struct {
     } tasks[TASKS];
     size_t task_count;
     bool building[PEOPLE];
-    uint64_t read_ids[PEOPLE][POSTS], read_floor[PEOPLE]; /* what a rebuild under way read from truth */
+    uint64_t read_ids[PEOPLE][POSTS],
+        read_floor[PEOPLE]; /* what a rebuild under way read from truth */
     size_t read_count[PEOPLE];
 } truth;
 
@@ -344,9 +347,10 @@ static void plan(struct task t)
     truth.tasks[truth.task_count++] = t;
 }
 
-/* Pushed posts that belong into `who`'s timeline, newest first; at most `limit`, then *floor says below what. */
-static size_t truth_read(size_t who, bool (*belongs)(size_t who, size_t author), size_t limit, uint64_t *ids,
-                         uint64_t *floor)
+/* Pushed posts that belong into `who`'s timeline, newest first; at most `limit`, then *floor says
+ * below what. */
+static size_t truth_read(size_t who, bool (*belongs)(size_t who, size_t author), size_t limit,
+                         uint64_t *ids, uint64_t *floor)
 {
     size_t n = 0;
     *floor = 0;
@@ -398,7 +402,8 @@ static void do_task(struct views *v, struct rand *r, size_t which)
     only_author = t.author;
     if (t.kind == BACKFILL) {
         n = truth_read(t.person, by_that_author, 20, ids, &floor);
-        assert_int_equal(views_backfill(v, account_id(t.person), account_id(t.author), ids, n, floor), OK);
+        assert_int_equal(
+            views_backfill(v, account_id(t.person), account_id(t.author), ids, n, floor), OK);
     } else {
         n = truth_read(t.person, by_that_author, POSTS, ids, &floor);
         assert_int_equal(views_forget(v, account_id(t.person), account_id(t.author), ids, n), OK);
