@@ -22,7 +22,7 @@
 const struct route routes[] = {
     /* accounts */
     ROUTE(POST, "/v1/accounts", accounts_create, SLOW, ANYONE, AUTH, "NewAccount", "Login", 201,
-          BODY | NO_TOKEN, "", "Sign up: makes an account and logs it in")
+          BODY, "", "Sign up: makes an account and logs it in")
     ROUTE(GET, "/v1/accounts", accounts_find, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED,
           "username=the exact username;q=the beginning of a username",
           "Find accounts by username or by its beginning")

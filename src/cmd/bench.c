@@ -47,7 +47,7 @@ void bench_say(const struct bench *b, const char *format, ...)
 void bench_number(struct bench *b, const char *name, double value, const char *unit)
 {
     CHECK(number_count < NUMBERS_MAX && strlen(name) < sizeof numbers[0].name);
-    strcpy(numbers[number_count].name, name);
+    memcpy(numbers[number_count].name, name, strlen(name) + 1);
     numbers[number_count].value = value;
     numbers[number_count].unit = unit;
     number_count++;

@@ -193,6 +193,8 @@ static void commit(struct writer *w)
     if (e == OK) {
         FAULT(db_after_commit);
         atomic_fetch_add_explicit(&w->commits, 1, memory_order_relaxed);
+        if (has_failed(w)) /* the checkpointer's disk failed meanwhile: acknowledge nothing */
+            end_all(w, ERR_UNKNOWN_COMMIT, "");
         return;
     }
     roll_back(w);

@@ -35,7 +35,8 @@ enum {
     COMMENTS_MAX = 100,
     FEED_MAX = POSTS_MAX,
     COUNT_NORMAL = 2000,
-    COUNT_LONG = 100000
+    COUNT_LONG = 100000,
+    HISTORIES_A_STORE = 500
 };
 
 static const int64_t day_ms = INT64_C(24) * 3600 * 1000;
@@ -451,10 +452,16 @@ int main(int argc, char **argv)
     struct world w;
     printf("1..1\n");
     fflush(stdout);
-    world_open(&w, 3);
-    for (uint64_t seed = first; seed < first + count; seed++)
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        bool fresh = (seed - first) % HISTORIES_A_STORE == 0; /* before its clock outruns the ids */
+        if (fresh && seed > first)
+            world_close(&w);
+        if (fresh)
+            world_open(&w, 3);
         run(&w, seed, count == 1);
-    world_close(&w);
+    }
+    if (count > 0)
+        world_close(&w);
     printf("ok 1 - every feed equals the oracle over %llu histories\n", (unsigned long long)count);
     return 0;
 }

@@ -18,7 +18,7 @@
 #include "port/event.h"
 #include "view/memory/memory.h"
 
-enum { PEOPLE = 600, STARS = 4, FANS = 10, CAP = 50, PULL_CAP = 20, POSTS = 400, THREADS = 7 };
+enum { PEOPLE = 600, STARS = 4, FANS = 10, CAP = 50, PULL_CAP = 20, POSTS = 4000, THREADS = 7 };
 
 /* Accounts 1 … STARS post; STARS + 1 … PEOPLE read. Readers whose number divides by FANS always
  * follow everybody: for them nothing may be missing. The others come and go. */
@@ -136,8 +136,10 @@ static void *keeper(void *arg)
 static void *saver(void *arg)
 {
     struct world *w = arg;
-    for (uint64_t position = 1; !atomic_load(&w->stop); position++)
-        require(w, views_save(w->v, position) == OK);
+    uint64_t position = 1;
+    do {
+        require(w, views_save(w->v, position++) == OK);
+    } while (!atomic_load(&w->stop));
     return NULL;
 }
 
