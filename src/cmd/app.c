@@ -59,7 +59,8 @@ struct app {
     bool keeper_made, api_made;
     struct api api;
     struct chores chores;
-    struct runner *deliver; /* relay and workers: woken by the engine */
+    struct runner *relay;   /* woken by the engine when events were committed */
+    struct runner *deliver; /* the workers: woken by the engine when there are messages */
     struct runner *tidy;    /* housekeeping: by the clock alone */
 };
 
@@ -87,9 +88,10 @@ static void store_failed(void *ctx, const char *why)
     _exit(EXIT_STORE_FAILED);
 }
 
-static void engine_woken(void *ctx)
+static void engine_woken(void *ctx, enum engine_sleeper who)
 {
-    runner_wake(ctx);
+    struct app *app = ctx;
+    runner_wake(who == ENGINE_RELAY ? app->relay : app->deliver);
 }
 
 static void fan_out_done(void *ctx, const struct event *e, size_t members, int64_t took_us)
@@ -180,7 +182,7 @@ static enum err make_engine(struct app *app)
     app->keeper_made = true;
     api->keeper = &app->keeper;
     engine_observe(api->engine, fan_out_done, &app->keeper);
-    engine_on_wake(api->engine, engine_woken, app->deliver);
+    engine_on_wake(api->engine, engine_woken, app);
     return engine_recover(api->engine);
 }
 
@@ -230,6 +232,7 @@ enum err app_open(const struct settings *settings, app_loading loading, void *ct
     app->api.clock = clock_system();
     app->api.started_at_ms = clock_wall_ms(app->api.clock);
     id_gen_init(&app->ids, app->api.clock, NODE);
+    app->relay = runner_new();
     app->deliver = runner_new();
     app->tidy = runner_new();
     enum err e = build(app, loading, ctx, why);
@@ -312,7 +315,7 @@ static int64_t idempotency_step(void *app)
 bool app_start_workers(struct app *app)
 {
     unsigned workers = (unsigned)app->settings->fan_out_workers;
-    bool ok = runner_add(app->deliver, "relay", relay_step, app, 1, 0) &&
+    bool ok = runner_add(app->relay, "relay", relay_step, app, 1, 0) &&
               runner_add(app->deliver, "deliver", worker_step, app, workers, WORKER_NICE) &&
               runner_add(app->tidy, "mark", mark_step, app, 1, 0) &&
               runner_add(app->tidy, "save", chore_save_step, &app->chores, 1, WORKER_NICE) &&
@@ -358,6 +361,7 @@ static void free_all(struct app *app)
         views_free(api->views);
     if (api->cards)
         cards_free(api->cards);
+    runner_free(app->relay);
     runner_free(app->deliver);
     runner_free(app->tidy);
     data_lock_release(&app->lock);
@@ -373,7 +377,8 @@ void app_close(struct app *app, int64_t grace_ms)
     pool_free(api->pool);
     pool_free(api->slow);
     drain(app);
-    bool ended = runner_stop(app->deliver, STOP_MS) && runner_stop(app->tidy, STOP_MS);
+    bool ended = runner_stop(app->relay, STOP_MS) && runner_stop(app->deliver, STOP_MS) &&
+                 runner_stop(app->tidy, STOP_MS);
     if (!ended) {
         log_error("a worker does not end; the server ends without it",
                   LOG_INT("waited_ms", STOP_MS));

@@ -10,8 +10,12 @@
  * Why it is safe: frames become visible to other connections only when COMMIT publishes them in the
  * shared index, and with synchronous=FULL (which connection_open sets everywhere) that comes after
  * the sync. The writing connection's own reads of frames that it spilled early pass through the
- * same handle. When a piece cannot be written the rest is dropped and the error goes to SQLite: the
- * same half-written tail that a failed plain write leaves, without its commit mark.
+ * same handle.
+ *
+ * A piece that cannot be written is dropped, and SQLite hears of it one call late, when it already
+ * counts on those bytes. So the place is remembered as a hole: reading it, or writing behind it,
+ * fails with the same error, and a transaction that goes on regardless cannot reach its COMMIT.
+ * Rolled back, the next transaction writes from before the hole and closes it.
  *
  * The layer below is whatever was SQLite's default when the first store was opened, so a test that
  * wants failing disks registers its own before that. */
@@ -34,6 +38,8 @@ struct log_file {
     char *bytes;   /* GATHER_BYTES, from the first write on: most connections only read */
     int64_t start; /* where in the file bytes[0] belongs */
     int count;
+    int hole_code;                /* why there is a hole; SQLITE_OK: there is none */
+    int64_t hole_start, hole_end; /* bytes that SQLite has written and the file has not */
 };
 
 static struct log_file *log_of(sqlite3_file *file)
@@ -45,8 +51,31 @@ static int flush(struct log_file *log)
 {
     int count = log->count;
     log->count = 0;
-    return count ? log->below->pMethods->xWrite(log->below, log->bytes, count, log->start)
-                 : SQLITE_OK;
+    if (count == 0)
+        return SQLITE_OK;
+    int code = log->below->pMethods->xWrite(log->below, log->bytes, count, log->start);
+    if (code != SQLITE_OK) {
+        int64_t end = log->start + count;
+        if (log->hole_code == SQLITE_OK || log->start < log->hole_start)
+            log->hole_start = log->start;
+        if (log->hole_code == SQLITE_OK || end > log->hole_end)
+            log->hole_end = end;
+        log->hole_code = code;
+    }
+    return code;
+}
+
+/* May these bytes be written? Closes as much of the hole as they cover from its front. */
+static int mend(struct log_file *log, int64_t at, int n)
+{
+    if (log->hole_code == SQLITE_OK || at + n <= log->hole_start)
+        return SQLITE_OK;
+    if (at > log->hole_start)
+        return log->hole_code;
+    log->hole_start = at + n;
+    if (log->hole_start >= log->hole_end)
+        log->hole_code = SQLITE_OK;
+    return SQLITE_OK;
 }
 
 static int log_close(sqlite3_file *file)
@@ -66,17 +95,21 @@ static int log_read(sqlite3_file *file, void *out, int n, sqlite3_int64 at)
         if (code)
             return code;
     }
+    if (log->hole_code != SQLITE_OK && at < log->hole_end && at + n > log->hole_start)
+        return log->hole_code;
     return log->below->pMethods->xRead(log->below, out, n, at);
 }
 
 static int log_write(sqlite3_file *file, const void *bytes, int n, sqlite3_int64 at)
 {
     struct log_file *log = log_of(file);
-    if (log->count && (at != log->start + log->count || n > GATHER_BYTES - log->count)) {
-        int code = flush(log);
-        if (code)
-            return code;
-    }
+    int code = SQLITE_OK;
+    if (log->count && (at != log->start + log->count || n > GATHER_BYTES - log->count))
+        code = flush(log);
+    if (code == SQLITE_OK)
+        code = mend(log, at, n);
+    if (code != SQLITE_OK)
+        return code;
     if (!log->bytes)
         log->bytes = malloc(GATHER_BYTES);
     if (!log->bytes || n > GATHER_BYTES)
@@ -92,7 +125,11 @@ static int log_truncate(sqlite3_file *file, sqlite3_int64 size)
 {
     struct log_file *log = log_of(file);
     int code = flush(log);
-    return code ? code : log->below->pMethods->xTruncate(log->below, size);
+    if (code == SQLITE_OK)
+        code = log->below->pMethods->xTruncate(log->below, size);
+    if (code == SQLITE_OK && size <= log->hole_start)
+        log->hole_code = SQLITE_OK;
+    return code;
 }
 
 static int log_sync(sqlite3_file *file, int flags)

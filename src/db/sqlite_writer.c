@@ -5,12 +5,13 @@
  * group, the next one gathers: groups grow by themselves with the load.
  *
  * A job ends in one of four ways:
- *   committed          the hook sees its events, then done(OK), in the order of the group
- *   failed by itself   rolled back to its savepoint, the others are untouched; done(its error)
- *   no space           the COMMIT (or a statement) found the disk full: done(ERR_STORAGE_FULL), and
- * the next group simply tries again the store failed   a sync or a write went wrong, so what the
- * disk holds is unknown: `fatal` is called once, this group ends as ERR_UNKNOWN_COMMIT, all others
- * as ERR_STORAGE_FAILED, and nothing is ever acknowledged again by this process
+ * - committed: the hook sees its events, then done(OK), in the order of the group;
+ * - failed by itself: rolled back to its savepoint, the others are untouched; done(its error);
+ * - no space: the COMMIT (or a statement) found the disk full: done(ERR_STORAGE_FULL), and the next
+ *   group simply tries again;
+ * - the store failed: a sync or a write went wrong, so what the disk holds is unknown: `fatal` is
+ *   called once, this group ends as ERR_UNKNOWN_COMMIT, all others as ERR_STORAGE_FAILED, and
+ *   nothing is ever acknowledged again by this process.
  *
  * A full disk (and a few rarer errors) makes SQLite roll back the whole transaction in the middle
  * of a job. The jobs that ran before it are then run again without it, which their contract allows.

@@ -85,27 +85,27 @@ void engine_observe(struct engine *g, fan_out_observer observer, void *ctx)
     g->observer_ctx = ctx;
 }
 
-void engine_on_wake(struct engine *g, void (*wake)(void *ctx), void *ctx)
+void engine_on_wake(struct engine *g, engine_wake wake, void *ctx)
 {
     g->wake = wake;
     g->wake_ctx = ctx;
 }
 
 /* The load spares the busy case the write to a line that all threads read. */
-static void wake_if(struct engine *g, _Atomic bool *idle)
+static void wake_if(struct engine *g, _Atomic bool *idle, enum engine_sleeper who)
 {
     if (atomic_load(idle) && atomic_exchange(idle, false) && g->wake)
-        g->wake(g->wake_ctx);
+        g->wake(g->wake_ctx, who);
 }
 
 void engine_wake_relay(struct engine *g)
 {
-    wake_if(g, &g->relay_idle);
+    wake_if(g, &g->relay_idle, ENGINE_RELAY);
 }
 
 void engine_wake_workers(struct engine *g)
 {
-    wake_if(g, &g->workers_idle);
+    wake_if(g, &g->workers_idle, ENGINE_WORKERS);
 }
 
 bool engine_may_log(_Atomic int64_t *log_after_us, int64_t now_us)

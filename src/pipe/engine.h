@@ -61,9 +61,10 @@ void engine_free(struct engine *g);
 
 void engine_observe(struct engine *g, fan_out_observer observer, void *ctx); /* before start */
 /* `wake` is called, from any thread, when a step that slept (returned a later time) may have
- * something to do. It says only that, not which: call every step again. Set it before the first
- * step. */
-void engine_on_wake(struct engine *g, void (*wake)(void *ctx), void *ctx);
+ * something to do: the relay's, or every worker's. */
+enum engine_sleeper { ENGINE_RELAY, ENGINE_WORKERS };
+typedef void (*engine_wake)(void *ctx, enum engine_sleeper who);
+void engine_on_wake(struct engine *g, engine_wake wake, void *ctx);
 
 /* Reads the saved mark and sets where the relay begins: at the views' loaded position when there
  * is one, at the mark otherwise. Blocking. */

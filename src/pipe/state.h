@@ -58,7 +58,7 @@ struct engine {
     struct bus *bus;
     fan_out_observer observer;
     void *observer_ctx;
-    void (*wake)(void *ctx);
+    engine_wake wake;
     void *wake_ctx;
 
     uint16_t rules_on[EVENT_TYPE_COUNT][ENGINE_RULES_PER_TYPE]; /* indices into `rules` */

@@ -77,10 +77,10 @@ void reopen(struct world *w)
 int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof *w);
+    CHECK(w);
     w->engine = *state;
     snprintf(w->folder, sizeof w->folder, "/tmp/fantail-db-XXXXXX");
-    if (!mkdtemp(w->folder))
-        return -1;
+    CHECK(mkdtemp(w->folder));
     w->limits = (struct store_limits){1000, 64, 3, 2000};
     manual_clock_init(&w->clock, ID_EPOCH_MS + 1000000);
     pthread_mutex_init(&w->lock, NULL);

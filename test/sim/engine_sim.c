@@ -135,10 +135,12 @@ static void check_at_rest(struct sim *s)
 
 /* ---- steps ---- */
 
-static void wake(void *ctx)
+static void wake(void *ctx, enum engine_sleeper who)
 {
     struct sim *s = ctx;
-    for (int i = STEP_MARK; i < STEP_WORKER + s->workers; i++) {
+    int from = who == ENGINE_RELAY ? STEP_RELAY : STEP_WORKER;
+    int to = who == ENGINE_RELAY ? STEP_WORKER : STEP_WORKER + s->workers;
+    for (int i = from; i < to; i++) {
         int64_t soon_us = s->w.manual.mono_us + (int64_t)rand_below(&s->rand, 60);
         if (s->due_us[i] > soon_us)
             s->due_us[i] = soon_us;

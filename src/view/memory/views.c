@@ -40,6 +40,7 @@ static void memory_stats(struct views *v, struct view_stats *out)
         .pull_lists = count_flags(m->pulled, accounts),
         .bytes = (uint64_t)atomic_load(&m->bytes) + accounts * per_account +
                  directory_bytes(&m->directory) + block_pool_bytes(&m->pool),
+        .timeline_bytes = accounts * sizeof *m->timelines + block_pool_bytes(&m->pool),
         .saved_position = atomic_load(&m->saved_position),
         .saved_at_ms = atomic_load(&m->saved_at_ms),
         .save_took_ms = atomic_load(&m->save_took_ms),

@@ -6,9 +6,9 @@
 int store_set_up(void **state)
 {
     struct store *s = calloc(1, sizeof *s);
+    CHECK(s);
     snprintf(s->folder, sizeof s->folder, "/tmp/fantail-sqlite-XXXXXX");
-    if (!s || !mkdtemp(s->folder))
-        return -1;
+    CHECK(mkdtemp(s->folder));
     snprintf(s->path, sizeof s->path, "%s/store.db", s->folder);
     sqlite_config_default(&s->config);
     s->config.path = s->path;

@@ -170,8 +170,9 @@ static void no_more_batches_at_a_time_than_the_lane_allows(void **state)
 
 static unsigned wakes;
 
-static void count_wake(void *ctx)
+static void count_wake(void *ctx, enum engine_sleeper who)
 {
+    (void)who;
     (void)ctx;
     wakes++;
 }
