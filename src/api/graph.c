@@ -100,7 +100,7 @@ enum err mute_delete(struct call *c, struct tx *tx)
     return e ? e : answer_account(c, tx, c->params[0]);
 }
 
-static enum err list_people(struct call *c, struct tx *tx, bool followers)
+static enum err list_people(struct call *c, struct tx *tx, enum people people)
 {
     size_t limit, n = 0;
     uint64_t below, last = 0;
@@ -113,7 +113,7 @@ static enum err list_people(struct call *c, struct tx *tx, bool followers)
         return e;
     call_list_begin(c);
     if (!relationship.blocking)
-        e = follow_list(tx, account.id, followers, c->caller.account, below, limit, &c->json, &n,
+        e = follow_list(tx, account.id, people, c->caller.account, below, limit, &c->json, &n,
                         &last);
     if (!e)
         call_list_end(c, n == limit ? last : 0);
@@ -122,10 +122,35 @@ static enum err list_people(struct call *c, struct tx *tx, bool followers)
 
 enum err followers_list(struct call *c, struct tx *tx)
 {
-    return list_people(c, tx, true);
+    return list_people(c, tx, PEOPLE_FOLLOWERS);
 }
 
 enum err following_list(struct call *c, struct tx *tx)
 {
-    return list_people(c, tx, false);
+    return list_people(c, tx, PEOPLE_FOLLOWING);
+}
+
+/* One's own lists: nobody else can ask for them. */
+static enum err list_own(struct call *c, struct tx *tx, enum people people)
+{
+    size_t limit, n = 0;
+    uint64_t below, last = 0, me = c->caller.account;
+    enum err e = call_page(c, PEOPLE_DEFAULT, PEOPLE_MAX, &limit, &below);
+    if (e)
+        return e;
+    call_list_begin(c);
+    e = follow_list(tx, me, people, me, below, limit, &c->json, &n, &last);
+    if (!e)
+        call_list_end(c, n == limit ? last : 0);
+    return e;
+}
+
+enum err blocks_list(struct call *c, struct tx *tx)
+{
+    return list_own(c, tx, PEOPLE_BLOCKED);
+}
+
+enum err mutes_list(struct call *c, struct tx *tx)
+{
+    return list_own(c, tx, PEOPLE_MUTED);
 }

@@ -36,6 +36,8 @@ HANDLER(mute_put);
 HANDLER(mute_delete);
 HANDLER(followers_list);       /* READ  GET    /v1/accounts/{id}/followers */
 HANDLER(following_list);
+HANDLER(blocks_list); /* READ  GET    /v1/me/blocks */
+HANDLER(mutes_list);  /* READ  GET    /v1/me/mutes */
 /* posts.c */
 HANDLER(posts_create);         /* WRITE POST   /v1/posts */
 HANDLER(posts_show);           /* READ  GET    /v1/posts/{id} */

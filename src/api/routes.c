@@ -66,6 +66,10 @@ const struct route routes[] = {
           "AccountList", 200, PAGED, "", "Who follows the account")
     ROUTE(GET, "/v1/accounts/{id}/following", following_list, READ, ANYONE, READ, NULL,
           "AccountList", 200, PAGED, "", "Whom the account follows")
+    ROUTE(GET, "/v1/me/blocks", blocks_list, READ, ACCOUNT, READ, NULL, "AccountList", 200, PAGED,
+          "", "Whom the caller blocks")
+    ROUTE(GET, "/v1/me/mutes", mutes_list, READ, ACCOUNT, READ, NULL, "AccountList", 200, PAGED, "",
+          "Whom the caller mutes")
 
     /* posts */
     ROUTE(POST, "/v1/posts", posts_create, WRITE, ACCOUNT, WRITE, "NewPost", "Post", 201,

@@ -441,7 +441,11 @@ void sqlite_tx_begin(struct sqlite_tx *tx, struct sqlite_db *db, struct connecti
 
 enum err sqlite_tx_end(struct sqlite_tx *tx, enum err result)
 {
-    while (tx->open)
-        close_rows(tx->open);
+    for (struct statement *s = tx->open, *next; s; s = next) {
+        next = s->open_next;
+        s->busy = false;
+        release(s);
+    }
+    tx->open = NULL;
     return tx->poison ? tx->poison : result;
 }

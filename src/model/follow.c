@@ -233,25 +233,32 @@ enum err mute_remove(struct tx *tx, uint64_t muter, uint64_t muted, bool *change
     "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $2 AND blocked_id = a.id) "           \
     "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $2) "
 
-enum err follow_list(struct tx *tx, uint64_t account, bool followers, uint64_t viewer,
+#define BRIEF "SELECT a.id, a.username, a.display_name, a.avatar_url "
+
+static const char *const people_sql[] = {
+    [PEOPLE_FOLLOWERS] = BRIEF "FROM follows f JOIN accounts a ON a.id = f.follower_id "
+                               "WHERE f.followee_id = $1 AND f.follower_id < $3 "
+                               "AND " SHOWN_TO_VIEWER "ORDER BY f.follower_id DESC LIMIT $4",
+    [PEOPLE_FOLLOWING] = BRIEF "FROM follows f JOIN accounts a ON a.id = f.followee_id "
+                               "WHERE f.follower_id = $1 AND f.followee_id < $3 "
+                               "AND " SHOWN_TO_VIEWER "ORDER BY f.followee_id DESC LIMIT $4",
+    [PEOPLE_BLOCKED] = BRIEF "FROM blocks b JOIN accounts a ON a.id = b.blocked_id "
+                             "WHERE b.blocker_id = $1 AND $1 = $2 AND b.blocked_id < $3 "
+                             "AND a.state = 0 ORDER BY b.blocked_id DESC LIMIT $4",
+    [PEOPLE_MUTED] = BRIEF "FROM mutes m JOIN accounts a ON a.id = m.muted_id "
+                           "WHERE m.muter_id = $1 AND $1 = $2 AND m.muted_id < $3 "
+                           "AND a.state = 0 ORDER BY m.muted_id DESC LIMIT $4",
+};
+
+enum err follow_list(struct tx *tx, uint64_t account, enum people people, uint64_t viewer,
                      uint64_t below, size_t limit, struct json_out *j, size_t *n, uint64_t *last)
 {
-    const char *followers_sql =
-        "SELECT a.id, a.username, a.display_name, a.avatar_url "
-        "FROM follows f JOIN accounts a ON a.id = f.follower_id "
-        "WHERE f.followee_id = $1 AND f.follower_id < $3 AND " SHOWN_TO_VIEWER
-        "ORDER BY f.follower_id DESC LIMIT $4";
-    const char *following_sql =
-        "SELECT a.id, a.username, a.display_name, a.avatar_url "
-        "FROM follows f JOIN accounts a ON a.id = f.followee_id "
-        "WHERE f.follower_id = $1 AND f.followee_id < $3 AND " SHOWN_TO_VIEWER
-        "ORDER BY f.followee_id DESC LIMIT $4";
     struct db_rows rows;
     *n = 0;
     *last = 0;
     int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
     enum err e =
-        tx_query(tx, followers ? followers_sql : following_sql,
+        tx_query(tx, people_sql[people],
                  DB_ARGS(DB_I64(account), DB_I64(viewer), DB_I64(top), DB_I64(limit)), &rows);
     if (e)
         return e;

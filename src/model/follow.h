@@ -27,8 +27,11 @@ enum err mute_remove(struct tx *tx, uint64_t muter, uint64_t muted, bool *change
 /* Is there a block between the two, in either direction? */
 enum err block_between(struct tx *tx, uint64_t a, uint64_t b, bool *blocked);
 
-/* Brief accounts of followers / followees in falling account-id order below `below`; writes `n`
- * items into an open array and the last id for the cursor. Hides accounts in a block with the
- * viewer and those not active. */
-enum err follow_list(struct tx *tx, uint64_t account, bool followers, uint64_t viewer,
+/* Lists of people that hang on an account. */
+enum people { PEOPLE_FOLLOWERS, PEOPLE_FOLLOWING, PEOPLE_BLOCKED, PEOPLE_MUTED };
+
+/* Brief accounts in falling account-id order below `below`; writes `n` items into an open array and
+ * the last id for the cursor. Followers and followees leave out accounts in a block with the
+ * viewer; all leave out those that are not active. */
+enum err follow_list(struct tx *tx, uint64_t account, enum people people, uint64_t viewer,
                      uint64_t below, size_t limit, struct json_out *j, size_t *n, uint64_t *last);

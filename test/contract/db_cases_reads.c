@@ -207,7 +207,7 @@ void a_backup_of_a_busy_store_is_whole(void **state)
     char path[200];
     snprintf(path, sizeof path, "%s/copy", w->folder);
     assert_int_equal(mkdir(path, 0700), 0);
-    strcat(path, "/store.db");
+    snprintf(path, sizeof path, "%s/copy/store.db", w->folder);
     assert_int_equal(add_account(w, 1), OK);
     assert_int_equal(add_account(w, 2), OK);
     assert_int_equal(db_write(w->db, write_many_pages, NULL, NULL), OK);
@@ -226,7 +226,7 @@ void a_backup_of_a_busy_store_is_whole(void **state)
     assert_int_equal(db_backup(w->db, path, NULL, NULL), ERR_CONFLICT);
 
     struct world copy = *w;
-    strcat(copy.folder, "/copy");
+    memcpy(copy.folder + strlen(copy.folder), "/copy", sizeof "/copy");
     open_store(&copy);
     assert_in_range(accounts(&copy), 322, accounts(w));
     struct balance balance = {.world = &copy};

@@ -103,8 +103,7 @@ static void try_unwritable_places(struct store *s)
     if (chmod(s->path, 0600) != 0 || chmod(s->folder, 0500) != 0 ||
         store_try_open(s, detail) != ERR_STORAGE_FAILED || !strstr(detail, "cannot be written"))
         _exit(3);
-    int file;
-    if (chmod(s->folder, 0700) != 0 || (file = open(log, O_RDONLY | O_CREAT, 0400)) < 0 ||
+    if (chmod(s->folder, 0700) != 0 || open(log, O_RDONLY | O_CREAT, 0400) < 0 ||
         store_try_open(s, detail) != ERR_STORAGE_FAILED || !strstr(detail, "cannot be written"))
         _exit(4);
     _exit(0);

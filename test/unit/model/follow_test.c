@@ -142,8 +142,8 @@ static enum err read_list(struct tx *tx, void *arg)
     buf_clear(&l->text);
     json_out_init(&j, &l->text);
     json_array_begin(&j);
-    enum err e = follow_list(tx, l->account, l->followers, l->viewer, l->below, l->limit, &j, &l->n,
-                             &l->last);
+    enum err e = follow_list(tx, l->account, l->followers ? PEOPLE_FOLLOWERS : PEOPLE_FOLLOWING,
+                             l->viewer, l->below, l->limit, &j, &l->n, &l->last);
     json_array_end(&j);
     return e;
 }
