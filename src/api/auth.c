@@ -93,8 +93,12 @@ static void cache_key(struct credentials *c)
         memcpy(c->key, c->token_hash, sizeof c->key);
         return;
     }
+    /* The control socket and a peer without a token both come with an empty hash: which of them it
+     * was is part of the key. */
+    const uint8_t control = c->control;
     crypto_generichash_state state;
     crypto_generichash_init(&state, NULL, 0, sizeof c->key);
+    crypto_generichash_update(&state, &control, sizeof control);
     crypto_generichash_update(&state, c->token_hash, sizeof c->token_hash);
     crypto_generichash_update(&state, (const uint8_t *)c->acting.ptr, c->acting.len);
     crypto_generichash_final(&state, c->key, sizeof c->key);

@@ -290,6 +290,9 @@ static void test_keys_act_only_with_the_scope(void **state)
     assert_int_equal(call(acting.token, "-1", false, &c), ERR_INVALID);
     assert_int_equal(call(nobody, "@ada", true, &c), OK);
     assert_true(c.control && c.account == ada.id);
+    /* What the operator's socket may do is remembered apart from those who bring no token at all:
+     * nobody on the network becomes the operator by naming the same account. */
+    assert_int_equal(call(nobody, "@ada", false, &c), ERR_UNAUTHENTICATED);
     act(SUSPEND, ada.id, 0);
     assert_int_equal(call(acting.token, id, false, &c), ERR_FORBIDDEN);
 }
