@@ -206,7 +206,8 @@ enum err me_delete(struct call *c, struct tx *tx)
 
 struct new_password {
     struct call *call;
-    struct str hash;
+    struct str hash;   /* the one that was read and verified */
+    struct str wanted; /* the new one */
 };
 
 static enum err read_hash_tx(struct tx *tx, void *arg)
@@ -215,10 +216,16 @@ static enum err read_hash_tx(struct tx *tx, void *arg)
     return account_password_hash(tx, p->call->caller.account, &p->call->x->arena, &p->hash);
 }
 
+/* Hashing takes a while: the password that was verified must still be the present one. */
 static enum err set_hash_tx(struct tx *tx, void *arg)
 {
     struct new_password *p = arg;
-    return account_set_password(tx, p->call->caller.account, p->hash, p->call->caller.session);
+    uint64_t account = p->call->caller.account;
+    struct str present = {NULL, 0};
+    enum err e = account_password_hash(tx, account, &p->call->x->arena, &present);
+    if (!e && (!present.ptr || !str_eq(present, p->hash)))
+        e = tx_fail(tx, ERR_FORBIDDEN, "current_password is wrong");
+    return e ? e : account_set_password(tx, account, p->wanted, p->call->caller.session);
 }
 
 /* {"current_password","new_password"}; the session that asks stays, all others end. */
@@ -236,7 +243,7 @@ enum err me_password(struct call *c, struct tx *tx)
         return e;
     if (!password_verify(current, p.hash))
         return call_fail(c, ERR_FORBIDDEN, "current_password is wrong");
-    e = password_hash(wanted, &c->x->arena, &p.hash);
+    e = password_hash(wanted, &c->x->arena, &p.wanted);
     if (!e)
         e = db_write(c->api->db, set_hash_tx, &p, c->detail);
     c->status = 204;

@@ -15,6 +15,7 @@
 
 enum { SHARDS = 64, WAYS = 8, STRIPES = 16384, ENTRIES_MIN = SHARDS * WAYS };
 
+/* A set's tags lie side by side, so that a look touches one line for them and one slot. */
 struct slot {
     uint8_t key[TOKEN_HASH_BYTES];
     uint64_t stamp;
@@ -24,6 +25,7 @@ struct slot {
 struct shard {
     _Alignas(64) pthread_mutex_t lock;
     struct slot *slots;
+    uint32_t *tags; /* the second word of each slot's key */
 };
 
 struct auth_cache {
@@ -46,7 +48,8 @@ struct auth_cache *auth_cache_new(size_t entries_max)
     for (size_t i = 0; i < SHARDS; i++) {
         pthread_mutex_init(&c->shards[i].lock, NULL);
         c->shards[i].slots = calloc(c->sets * WAYS, sizeof(struct slot));
-        CHECK(c->shards[i].slots);
+        c->shards[i].tags = calloc(c->sets * WAYS, sizeof(uint32_t));
+        CHECK(c->shards[i].slots && c->shards[i].tags);
     }
     return c;
 }
@@ -58,6 +61,7 @@ void auth_cache_free(struct auth_cache *c)
     for (size_t i = 0; i < SHARDS; i++) {
         pthread_mutex_destroy(&c->shards[i].lock);
         free(c->shards[i].slots);
+        free(c->shards[i].tags);
     }
     free(c);
 }
@@ -91,11 +95,29 @@ static struct shard *shard_of(struct auth_cache *c, const uint8_t *key)
     return &c->shards[key[0] % SHARDS];
 }
 
-static struct slot *set_of(const struct auth_cache *c, struct shard *shard, const uint8_t *key)
+static size_t set_of(const struct auth_cache *c, const uint8_t *key)
 {
     uint32_t bits;
     memcpy(&bits, key + 1, sizeof bits);
-    return shard->slots + (bits & (c->sets - 1)) * WAYS;
+    return (bits & (c->sets - 1)) * WAYS;
+}
+
+static uint32_t tag_of(const uint8_t *key)
+{
+    uint32_t tag;
+    memcpy(&tag, key + 8, sizeof tag);
+    return tag;
+}
+
+/* The key's slot in the set that begins at `set`; NULL: not there. */
+static struct slot *slot_of(struct shard *shard, size_t set, const uint8_t *key)
+{
+    for (size_t i = set; i < set + WAYS; i++) {
+        if (shard->tags[i] == tag_of(key) &&
+            memcmp(shard->slots[i].key, key, TOKEN_HASH_BYTES) == 0)
+            return &shard->slots[i];
+    }
+    return NULL;
 }
 
 void auth_cache_put(struct auth_cache *c, const uint8_t key[TOKEN_HASH_BYTES], uint64_t stamp,
@@ -103,20 +125,21 @@ void auth_cache_put(struct auth_cache *c, const uint8_t key[TOKEN_HASH_BYTES], u
 {
     struct shard *shard = shard_of(c, key);
     pthread_mutex_lock(&shard->lock);
-    struct slot *set = set_of(c, shard, key), *place = set;
-    for (size_t i = 0; i < WAYS; i++) {
-        if (memcmp(set[i].key, key, TOKEN_HASH_BYTES) == 0) {
-            place = &set[i];
-            break;
+    size_t set = set_of(c, key);
+    struct slot *place = slot_of(shard, set, key);
+    bool same = place != NULL;
+    if (!same) {
+        place = &shard->slots[set];
+        for (size_t i = set; i < set + WAYS; i++) {
+            if (shard->slots[i].entry.valid_until_us < place->entry.valid_until_us)
+                place = &shard->slots[i];
         }
-        if (set[i].entry.valid_until_us < place->entry.valid_until_us)
-            place = &set[i];
     }
-    bool same = memcmp(place->key, key, TOKEN_HASH_BYTES) == 0;
     /* Two fillers: the later stamp knows more. */
     if (!same || stamp >= place->stamp) {
         int64_t seen_at_us = same ? place->entry.seen_at_us : entry->seen_at_us;
         memcpy(place->key, key, TOKEN_HASH_BYTES);
+        shard->tags[place - shard->slots] = tag_of(key);
         place->stamp = stamp;
         place->entry = *entry;
         place->entry.seen_at_us = seen_at_us;
@@ -131,22 +154,16 @@ bool auth_cache_find(struct auth_cache *c, const uint8_t key[TOKEN_HASH_BYTES], 
     bool found = false;
     *mark_seen = false;
     pthread_mutex_lock(&shard->lock);
-    struct slot *set = set_of(c, shard, key);
-    for (size_t i = 0; i < WAYS; i++) {
-        struct slot *s = &set[i];
-        if (memcmp(s->key, key, TOKEN_HASH_BYTES) != 0)
-            continue;
-        found = now_us < s->entry.valid_until_us &&
-                !is_forgotten(c, s->stamp, s->entry.caller.account) &&
-                !is_forgotten(c, s->stamp, s->entry.key_id);
-        if (found) {
-            *caller = s->entry.caller;
-            if (now_us - s->entry.seen_at_us >= seen_every_us && caller->account) {
-                s->entry.seen_at_us = now_us;
-                *mark_seen = true;
-            }
+    struct slot *s = slot_of(shard, set_of(c, key), key);
+    if (s && now_us < s->entry.valid_until_us &&
+        !is_forgotten(c, s->stamp, s->entry.caller.account) &&
+        !is_forgotten(c, s->stamp, s->entry.key_id)) {
+        found = true;
+        *caller = s->entry.caller;
+        if (now_us - s->entry.seen_at_us >= seen_every_us && caller->account) {
+            s->entry.seen_at_us = now_us;
+            *mark_seen = true;
         }
-        break;
     }
     pthread_mutex_unlock(&shard->lock);
     return found;

@@ -19,11 +19,19 @@ static enum err find_account_tx(struct tx *tx, void *arg)
     return e;
 }
 
+/* Verifying a password takes long enough for it to be changed meanwhile; that ended all sessions,
+ * and no new one may follow from the old password. */
 static enum err create_session_tx(struct tx *tx, void *arg)
 {
     struct log_in *l = arg;
     struct api *api = l->call->api;
+    struct str hash = {NULL, 0};
     uint64_t id;
+    enum err e = account_password_hash(tx, l->account.id, &l->call->x->arena, &hash);
+    if (e == ERR_NOT_FOUND || (!e && (!hash.ptr || !str_eq(hash, l->hash))))
+        return tx_fail(tx, ERR_UNAUTHENTICATED, "the username or the password is wrong");
+    if (e)
+        return e;
     return session_create(tx, l->account.id, l->token_hash,
                           http_header(l->call->x, STR("user-agent")), clock_wall_ms(api->clock),
                           api->settings->session_life_ms, &id);

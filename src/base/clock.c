@@ -129,12 +129,19 @@ void time_format(int64_t wall_ms, char out[TIME_TEXT_LEN])
         wall_ms = TIME_MAX;
     int64_t day = floor_div(wall_ms, DAY_MS);
     int ms = (int)(wall_ms - day * DAY_MS);
-    struct date d = date_of_day(day);
-    memcpy(out, "0000-00-00T00:00:00.000Z", TIME_TEXT_LEN);
-    put_pair(out, d.year / 100);
-    put_pair(out + 2, d.year % 100);
-    put_pair(out + 5, d.month);
-    put_pair(out + 8, d.day);
+    /* The posts of a page were mostly made on few days: the date of the last one is kept. */
+    static _Thread_local int64_t last_day = INT64_MIN;
+    static _Thread_local char last_text[TIME_TEXT_LEN];
+    if (day != last_day) {
+        struct date d = date_of_day(day);
+        memcpy(last_text, "0000-00-00T00:00:00.000Z", TIME_TEXT_LEN);
+        put_pair(last_text, d.year / 100);
+        put_pair(last_text + 2, d.year % 100);
+        put_pair(last_text + 5, d.month);
+        put_pair(last_text + 8, d.day);
+        last_day = day;
+    }
+    memcpy(out, last_text, TIME_TEXT_LEN);
     put_pair(out + 11, ms / 3600000);
     put_pair(out + 14, ms / 60000 % 60);
     put_pair(out + 17, ms / 1000 % 60);

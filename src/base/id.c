@@ -82,15 +82,26 @@ bool id_parse(struct str text, uint64_t *id)
     return true;
 }
 
+/* Eight digits, with leading zeros. 32-bit divisions by constants: pages hold dozens of ids. */
+static void put_eight(char *out, uint32_t value)
+{
+    uint32_t high = value / 10000, low = value % 10000;
+    memcpy(out, str_digit_pairs + high / 100 * 2, 2);
+    memcpy(out + 2, str_digit_pairs + high % 100 * 2, 2);
+    memcpy(out + 4, str_digit_pairs + low / 100 * 2, 2);
+    memcpy(out + 6, str_digit_pairs + low % 100 * 2, 2);
+}
+
 size_t id_format(uint64_t id, char out[ID_TEXT_MAX])
 {
-    char reversed[ID_TEXT_MAX];
-    size_t n = 0;
-    do {
-        reversed[n++] = (char)('0' + id % 10);
-        id /= 10;
-    } while (id > 0);
-    for (size_t i = 0; i < n; i++)
-        out[i] = reversed[n - 1 - i];
-    return n;
+    char digits[24];
+    const uint64_t eight = 100000000;
+    put_eight(digits, (uint32_t)(id / eight / eight));
+    put_eight(digits + 8, (uint32_t)(id / eight % eight));
+    put_eight(digits + 16, (uint32_t)(id % eight));
+    size_t zeros = id >= eight * eight ? 0 : id >= eight ? 8 : 16;
+    while (zeros < 23 && digits[zeros] == '0')
+        zeros++;
+    memcpy(out, digits + zeros, 24 - zeros);
+    return 24 - zeros;
 }

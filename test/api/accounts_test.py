@@ -2,10 +2,10 @@
 """Accounts: signing up, profiles, finding people, suspension, deletion, export."""
 import os
 import sys
-import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
+from support.crew import together  # noqa: E402
 from support.server import PASSWORD, Server, check, equal, main, test  # noqa: E402
 
 SERVER = Server(rate_auth=0)
@@ -71,11 +71,7 @@ def _():
     def want(n):
         statuses.append(sign_up("Wanted" if n % 2 else "wanted").status)
 
-    threads = [threading.Thread(target=want, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(want, range(8))
     equal(sorted(statuses), [201] + [409] * 7)
 
 

@@ -3,10 +3,10 @@
 import os
 import random
 import sys
-import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
+from support.crew import together  # noqa: E402
 from support.server import Server, check, equal, main, test  # noqa: E402
 
 SERVER = Server(rate_auth=0)
@@ -209,11 +209,7 @@ def _():
                 method = "DELETE"
             edge(method, one, other, kind).expect(200, 403, 404)
 
-    threads = [threading.Thread(target=act, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(act, range(4))
     edges = set()
     for one in people:  # anonymous readers see everybody
         following = shapes.ids(ANYONE.pages(f"/v1/accounts/{one.id}/following", limit=3))

@@ -3,11 +3,11 @@
 import os
 import sqlite3
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
+from support.crew import together  # noqa: E402
 from support.server import Server, check, equal, main, test  # noqa: E402
 
 SERVER = Server(rate_auth=0)
@@ -189,11 +189,7 @@ def _():
             client.delete(f"/v1/posts/{post}/like").expect(200)
         client.put(f"/v1/posts/{post}/like").expect(200)
 
-    threads = [threading.Thread(target=like, args=(p,)) for p in people]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(like, people)
     for path in (f"/v1/posts/{post}", f"/v1/accounts/{ADA.id}/posts?limit=1", "/v1/feed?limit=1"):
         seen = ADA.get(path).json
         equal((seen["items"][0] if "items" in seen else seen)["like_count"], 6, path)
@@ -314,14 +310,10 @@ def _():
     me = somebody()
     answers = []
 
-    def send():
+    def send(_):
         answers.append(write(me, "crowd", key="crowd"))
 
-    threads = [threading.Thread(target=send) for _ in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(send, range(10))
     equal({a.status for a in answers} - {201, 409}, set())
     equal(len({a.json["id"] for a in answers if a.status == 201}), 1)
     equal(me.get("/v1/me").json["post_count"], 1)

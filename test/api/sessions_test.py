@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -132,6 +133,35 @@ def _():
         server.start()
         me.get("/v1/me").problem(401)
         equal(len(server.log_in("ada").get("/v1/sessions").json["items"]), 1, "an expired one is not listed")
+
+
+@test("sessions-no-log-in-by-the-old-password-outlives-a-password-change")
+def _():
+    """A log-in reads the hash, verifies for a while and then makes its session: a change in between must win."""
+    me = SERVER.sign_up("racer")
+    old = PASSWORD
+    for turn in range(6):
+        new = f"{PASSWORD} {turn}"
+        stop, tokens = threading.Event(), []
+
+        def knock(old=old, stop=stop, tokens=tokens):
+            client = SERVER.client(None)
+            while not stop.is_set():
+                answer = client.post("/v1/sessions", {"username": "racer", "password": old})
+                if answer.status != 201:
+                    return
+                tokens.append(answer.json["token"])
+
+        knockers = [threading.Thread(target=knock) for _ in range(3)]
+        for knocker in knockers:
+            knocker.start()
+        me.put("/v1/me/password", {"current_password": old, "new_password": new}).expect(204)
+        stop.set()
+        for knocker in knockers:
+            knocker.join()
+        for token in tokens:
+            SERVER.client(token).get("/v1/me").problem(401)
+        old = new
 
 
 @test("sessions-tokens-in-other-shapes-are-401-and-say-so")
