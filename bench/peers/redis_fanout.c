@@ -1,10 +1,12 @@
-/* The Redis peer of `fantail bench fanout`: the same deliveries as ZADD + ZREMRANGEBYRANK, pipelined by 500 over a
- * unix socket, which is the fastest idempotent way that Redis offers. Speaks RESP itself: the requests are formed
- * ahead of each pipeline, so that the client costs little.
+/* The Redis peer of `fantail bench fanout`: the same deliveries as ZADD + ZREMRANGEBYRANK,
+ * pipelined by 500 over a unix socket, which is the fastest idempotent way that Redis offers.
+ * Speaks RESP itself: the requests are formed ahead of each pipeline, so that the client costs
+ * little.
  *
  *   redis_fanout SOCKET ACCOUNTS ENTRIES FOLLOWERS POSTS STREAM_POSTS STREAM_FOLLOWERS
  *
- * Prints one JSON line: deliveries a second of the large fan-out and of the stream, bytes an entry. */
+ * Prints one JSON line: deliveries a second of the large fan-out and of the stream, bytes an entry.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -108,7 +110,8 @@ static void put_delivery(uint64_t account, uint64_t post)
     put_bulk("-1001");
 }
 
-/* Entry by entry over all accounts, ten at a time: a heap that has lived, not one sorted list after the other. */
+/* Entry by entry over all accounts, ten at a time: a heap that has lived, not one sorted list after
+ * the other. */
 static void preload(uint64_t accounts, uint64_t entries, uint64_t first_post)
 {
     enum { ROUND = 10 };
@@ -236,6 +239,7 @@ int main(int argc, char **argv)
     double bytes = (double)(used_memory() - empty) / (double)(accounts * entries);
     double one = fan_out(accounts, followers, n[3], &post);
     double many = stream(accounts, n[4], n[5], &post);
-    printf("{\"one_per_s\":%.0f,\"stream_per_s\":%.0f,\"bytes_per_entry\":%.1f}\n", one, many, bytes);
+    printf("{\"one_per_s\":%.0f,\"stream_per_s\":%.0f,\"bytes_per_entry\":%.1f}\n", one, many,
+           bytes);
     return 0;
 }

@@ -30,17 +30,29 @@ enum err call_find_account(struct call *c, struct tx *tx, uint64_t id, struct ac
     return OK;
 }
 
-/* Whoever may change an edge may see its other end, even when that end hides from them. */
-static enum err answer_account(struct call *c, struct tx *tx, uint64_t id)
+/* The other end of an edge, which the caller may have changed although that end hides from them (by
+ * a block, or suspended): then it is named, and nothing else is told. Who changed nothing is told
+ * of nobody. */
+static enum err answer_account(struct call *c, struct tx *tx, uint64_t id, bool changed)
 {
     struct account account;
     struct relationship relationship;
     enum err e = account_get(tx, id, &c->x->arena, &account);
     if (!e)
         e = account_relationship(tx, c->caller.account, id, &relationship);
-    if (!e)
-        account_write(&c->json, &account, &relationship, false);
-    return e;
+    if (e)
+        return e;
+    bool self = id == c->caller.account;
+    bool hidden = !self && (account.state != ACCOUNT_ACTIVE || relationship.blocked_by);
+    if (hidden && !changed && !relationship.blocking)
+        return call_fail(c, ERR_NOT_FOUND, "no such account");
+    if (hidden)
+        account = (struct account){.id = account.id,
+                                   .username = account.username,
+                                   .display_name = STR(""),
+                                   .bio = STR("")};
+    account_write(&c->json, &account, &relationship, false);
+    return OK;
 }
 
 /* Ending something that touches only oneself is refused for accounts one may not know of. */
@@ -56,7 +68,7 @@ enum err follow_put(struct call *c, struct tx *tx)
     struct follow_policy policy = policy_now(c);
     bool changed;
     enum err e = follow_create(tx, c->caller.account, c->params[0], &policy, &changed);
-    return e ? e : answer_account(c, tx, c->params[0]);
+    return e ? e : answer_account(c, tx, c->params[0], changed);
 }
 
 enum err follow_delete(struct call *c, struct tx *tx)
@@ -66,7 +78,7 @@ enum err follow_delete(struct call *c, struct tx *tx)
     enum err e = check_known(c, tx);
     if (!e)
         e = follow_remove(tx, c->caller.account, c->params[0], &policy, &changed);
-    return e ? e : answer_account(c, tx, c->params[0]);
+    return e ? e : answer_account(c, tx, c->params[0], changed);
 }
 
 enum err block_put(struct call *c, struct tx *tx)
@@ -74,14 +86,14 @@ enum err block_put(struct call *c, struct tx *tx)
     struct follow_policy policy = policy_now(c);
     bool changed;
     enum err e = block_create(tx, c->caller.account, c->params[0], &policy, &changed);
-    return e ? e : answer_account(c, tx, c->params[0]);
+    return e ? e : answer_account(c, tx, c->params[0], changed);
 }
 
 enum err block_delete(struct call *c, struct tx *tx)
 {
     bool changed;
     enum err e = block_remove(tx, c->caller.account, c->params[0], &changed);
-    return e ? e : answer_account(c, tx, c->params[0]);
+    return e ? e : answer_account(c, tx, c->params[0], changed);
 }
 
 enum err mute_put(struct call *c, struct tx *tx)
@@ -90,14 +102,14 @@ enum err mute_put(struct call *c, struct tx *tx)
     enum err e = check_known(c, tx);
     if (!e)
         e = mute_create(tx, c->caller.account, c->params[0], &changed);
-    return e ? e : answer_account(c, tx, c->params[0]);
+    return e ? e : answer_account(c, tx, c->params[0], changed);
 }
 
 enum err mute_delete(struct call *c, struct tx *tx)
 {
     bool changed;
     enum err e = mute_remove(tx, c->caller.account, c->params[0], &changed);
-    return e ? e : answer_account(c, tx, c->params[0]);
+    return e ? e : answer_account(c, tx, c->params[0], changed);
 }
 
 static enum err list_people(struct call *c, struct tx *tx, enum people people)

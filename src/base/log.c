@@ -1,13 +1,21 @@
 /* Log lines. Each is built in a buffer on the stack and leaves in one write(2), so that lines of
- * many threads never mix and logging needs no lock and no allocation. A line is at most
+ * many threads never mix and logging needs no allocation. A line is at most
  * LINE_MAX_BYTES long: a text is cut at TEXT_MAX_BYTES, and fields that find no room are left out
  * and counted ("dropped").
+ *
+ * Nobody waits for whoever reads the log: event loops and the store's writer log, too, and a full
+ * pipe would hold up the server. A line that cannot leave at once is lost, and the next one that
+ * can says how many were ("lost"). A pipe that is ready takes at least PIPE_BUF bytes, which is a
+ * whole line; the lock keeps two lines from being promised the same room.
  *
  * Values may come from peers. Whatever they hold, a line is valid JSON and valid UTF-8: control
  * characters are escaped, and in a text that is not UTF-8 every byte above ASCII becomes '?'. */
 #include "base/log.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -15,9 +23,12 @@
 #include "base/clock.h"
 #include "base/json_out.h"
 
-enum { LINE_MAX_BYTES = 4096, TEXT_MAX_BYTES = 1024, TAIL_BYTES = 48 };
+enum { LINE_MAX_BYTES = 4096, TEXT_MAX_BYTES = 1024, TAIL_BYTES = 80 };
+_Static_assert(LINE_MAX_BYTES <= PIPE_BUF, "a line leaves whole or not at all");
 
 static _Atomic int lowest_level = LOG_INFO;
+static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t lost; /* under the lock */
 
 static const char *const level_names[] = {
     [LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARN] = "warn", [LOG_ERROR] = "error"};
@@ -91,6 +102,23 @@ static void write_all(const char *bytes, size_t n)
     }
 }
 
+/* Ends the line and lets it out. */
+static void leave(struct buf *line)
+{
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    pthread_mutex_lock(&leaving);
+    if (poll(&out, 1, 0) == 0) {
+        lost++;
+    } else {
+        if (lost > 0)
+            buf_printf(line, ",\"lost\":%llu", (unsigned long long)lost);
+        lost = 0;
+        buf_str(line, STR("}\n"));
+        write_all(line->ptr, line->len);
+    }
+    pthread_mutex_unlock(&leaving);
+}
+
 void log_write(enum log_level level, const char *message, const struct log_field *fields, size_t n)
 {
     if ((int)level < atomic_load_explicit(&lowest_level, memory_order_relaxed))
@@ -125,7 +153,6 @@ void log_write(enum log_level level, const char *message, const struct log_field
     line.max = line.cap = sizeof memory;
     if (dropped > 0)
         buf_printf(&line, ",\"dropped\":%zu", dropped);
-    buf_str(&line, STR("}\n"));
-    write_all(line.ptr, line.len);
+    leave(&line);
     errno = saved_errno;
 }

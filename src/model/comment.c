@@ -153,9 +153,13 @@ enum err comment_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now
                     ? tx_fail(tx, ERR_NOT_FOUND, "no such comment")
                     : tx_fail(tx, ERR_FORBIDDEN, "only its author and the post's may delete it");
     }
+    /* Whoever changes the row takes the count with it: of two at once, one finds nothing left. */
+    int64_t changed = 0;
     if (!e)
-        e = tx_exec(tx, "UPDATE comments SET deleted_at = $2 WHERE id = $1",
-                    DB_ARGS(DB_I64(id), DB_I64(now_ms)), NULL);
+        e = tx_exec(tx, "UPDATE comments SET deleted_at = $2 WHERE id = $1 AND deleted_at IS NULL",
+                    DB_ARGS(DB_I64(id), DB_I64(now_ms)), &changed);
+    if (!e && changed == 0)
+        e = tx_fail(tx, ERR_NOT_FOUND, "no such comment");
     if (!e)
         e = count_comment(tx, post, author, -1);
     return e;

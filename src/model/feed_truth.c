@@ -159,6 +159,9 @@ enum err feed_from_truth(struct tx *tx, uint64_t viewer, uint64_t below, size_t 
     return e;
 }
 
+/* Whose posts count, their posts, minus what is hidden. Written with the people first (CROSS JOIN
+ * keeps that order in SQLite): read from the posts, it would walk through all of them for everybody
+ * whose feed is shorter than the limit. */
 enum err feed_oracle(struct tx *tx, uint64_t viewer, uint64_t below, size_t limit, uint64_t *ids,
                      size_t *n)
 {
@@ -167,9 +170,11 @@ enum err feed_oracle(struct tx *tx, uint64_t viewer, uint64_t below, size_t limi
     int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
     enum err e = tx_query(
         tx,
-        "SELECT p.id FROM posts p JOIN accounts a ON a.id = p.author_id "
-        "WHERE p.id < $2 AND p.deleted_at IS NULL AND (p.author_id = $1 OR (a.state = 0 "
-        "AND EXISTS (SELECT 1 FROM follows WHERE follower_id = $1 AND followee_id = p.author_id) "
+        "SELECT p.id FROM (SELECT CAST($1 AS BIGINT) AS id "
+        "UNION SELECT followee_id FROM follows WHERE follower_id = $1) w "
+        "CROSS JOIN posts p JOIN accounts a ON a.id = p.author_id "
+        "WHERE p.author_id = w.id AND p.id < $2 AND p.deleted_at IS NULL "
+        "AND (p.author_id = $1 OR (a.state = 0 "
         "AND NOT EXISTS (SELECT 1 FROM mutes WHERE muter_id = $1 AND muted_id = p.author_id) "
         "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $1 AND blocked_id = p.author_id) "
         "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = p.author_id AND blocked_id = $1)"

@@ -49,12 +49,12 @@ void token_make(const char *prefix, struct arena *arena, struct str *token,
 {
     uint8_t bytes[TOKEN_BYTES];
     randombytes_buf(bytes, sizeof bytes);
-    size_t prefix_len = strlen(prefix);
-    size_t body_len = str_base64url_size(sizeof bytes);
-    char *text = arena_alloc(arena, prefix_len + body_len + 1);
-    memcpy(text, prefix, prefix_len);
-    str_base64url(bytes, sizeof bytes, text + prefix_len);
+    char text[64];
+    size_t len = str_base64url_size(sizeof bytes);
+    CHECK(len <= sizeof text);
+    str_base64url(bytes, sizeof bytes, text);
+    *token = arena_printf(arena, "%s%.*s", prefix, (int)len, text);
     sodium_memzero(bytes, sizeof bytes);
-    *token = (struct str){text, prefix_len + body_len};
+    sodium_memzero(text, sizeof text);
     token_hash(*token, hash);
 }

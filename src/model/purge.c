@@ -37,13 +37,17 @@ static enum err read_pairs(struct tx *tx, const char *sql, uint64_t account, siz
     return db_rows_done(&rows);
 }
 
+/* A row that is gone by now (with many writers somebody may have been faster) took its count along.
+ */
 static enum err end_follow(struct tx *tx, uint64_t follower, uint64_t followee)
 {
+    int64_t removed = 0;
     enum err e = tx_exec(tx, "DELETE FROM follows WHERE follower_id = $1 AND followee_id = $2",
-                         DB_ARGS(DB_I64(follower), DB_I64(followee)), NULL);
-    if (!e)
-        e = tx_exec(tx, "UPDATE accounts SET following_count = following_count - 1 WHERE id = $1",
-                    DB_ARGS(DB_I64(follower)), NULL);
+                         DB_ARGS(DB_I64(follower), DB_I64(followee)), &removed);
+    if (e || removed == 0)
+        return e;
+    e = tx_exec(tx, "UPDATE accounts SET following_count = following_count - 1 WHERE id = $1",
+                DB_ARGS(DB_I64(follower)), NULL);
     if (!e)
         e = tx_exec(tx, "UPDATE accounts SET follower_count = follower_count - 1 WHERE id = $1",
                     DB_ARGS(DB_I64(followee)), NULL);
@@ -85,9 +89,11 @@ static enum err purge_likes(struct tx *tx, uint64_t account, size_t max, size_t 
         tx, "SELECT post_id, 0 FROM likes WHERE account_id = $1 ORDER BY post_id LIMIT $2", account,
         max, rows, found);
     for (size_t i = 0; !e && i < *found; i++) {
-        int64_t count = 0;
+        int64_t count = 0, removed = 0;
         e = tx_exec(tx, "DELETE FROM likes WHERE post_id = $1 AND account_id = $2",
-                    DB_ARGS(DB_I64(rows[i].id), DB_I64(account)), NULL);
+                    DB_ARGS(DB_I64(rows[i].id), DB_I64(account)), &removed);
+        if (!e && removed == 0)
+            continue;
         if (!e)
             e = tx_get_i64(tx,
                            "UPDATE posts SET like_count = like_count - 1 WHERE id = $1 "
@@ -106,32 +112,33 @@ static enum err purge_likes(struct tx *tx, uint64_t account, size_t max, size_t 
     return e;
 }
 
-/* The comment's post and whether it still counts come along in one number: 0 when it was deleted
- * already. */
+/* The row itself says, as it goes, which post it still counts for: 0 when it was deleted already.
+ */
 static enum err purge_comments(struct tx *tx, uint64_t account, size_t max, size_t *found)
 {
     struct pair rows[SLICE_MAX];
-    enum err e = read_pairs(tx,
-                            "SELECT id, CASE WHEN deleted_at IS NULL THEN post_id ELSE 0 END "
-                            "FROM comments WHERE author_id = $1 ORDER BY id LIMIT $2",
-                            account, max, rows, found);
+    enum err e =
+        read_pairs(tx, "SELECT id, 0 FROM comments WHERE author_id = $1 ORDER BY id LIMIT $2",
+                   account, max, rows, found);
     for (size_t i = 0; !e && i < *found; i++) {
-        int64_t count = 0;
-        e = tx_exec(tx, "DELETE FROM comments WHERE id = $1", DB_ARGS(DB_I64(rows[i].id)), NULL);
-        if (e || rows[i].value == 0)
-            continue;
+        int64_t post = 0, count = 0;
         e = tx_get_i64(tx,
-                       "UPDATE posts SET comment_count = comment_count - 1 WHERE id = $1 "
-                       "RETURNING comment_count",
-                       DB_ARGS(DB_I64(rows[i].value)), &count);
-        if (e == ERR_NOT_FOUND) {
+                       "DELETE FROM comments WHERE id = $1 "
+                       "RETURNING CASE WHEN deleted_at IS NULL THEN post_id ELSE 0 END",
+                       DB_ARGS(DB_I64(rows[i].id)), &post);
+        if (!e && post != 0)
+            e = tx_get_i64(tx,
+                           "UPDATE posts SET comment_count = comment_count - 1 WHERE id = $1 "
+                           "RETURNING comment_count",
+                           DB_ARGS(DB_I64(post)), &count);
+        if (e == ERR_NOT_FOUND) { /* the comment, or its post, is gone by now */
             e = OK;
             continue;
         }
-        if (!e)
+        if (!e && post != 0)
             e = outbox_emit(tx, (struct event){.type = EVENT_POST_UNCOMMENTED,
                                                .actor = account,
-                                               .object = (uint64_t)rows[i].value,
+                                               .object = (uint64_t)post,
                                                .value = count});
     }
     return e;

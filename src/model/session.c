@@ -6,12 +6,15 @@
 enum err session_create(struct tx *tx, uint64_t account, const uint8_t hash[TOKEN_HASH_BYTES],
                         struct str label, int64_t now_ms, int64_t life_ms, uint64_t *id)
 {
+    int64_t ended = 0;
     enum err e =
         tx_exec(tx,
                 "DELETE FROM sessions WHERE account_id = $1 AND (expires_at <= $2 OR id IN "
                 "(SELECT id FROM sessions WHERE account_id = $1 ORDER BY used_at DESC, id DESC "
                 "LIMIT 1000 OFFSET $3))",
-                DB_ARGS(DB_I64(account), DB_I64(now_ms), DB_I64(SESSIONS_MAX - 1)), NULL);
+                DB_ARGS(DB_I64(account), DB_I64(now_ms), DB_I64(SESSIONS_MAX - 1)), &ended);
+    if (!e && ended > 0) /* the callers that are remembered by those tokens end with them */
+        e = outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = account});
     if (e)
         return e;
     if (label.len > 200)

@@ -7,6 +7,7 @@
  * timeline is not brought back for being looked at. */
 #include "model/truth_check.h"
 
+#include "base/check.h"
 #include "model/account.h"
 #include "model/feed.h"
 #include "model/sinks.h"
@@ -156,27 +157,55 @@ struct repairing {
     uint64_t viewer;
 };
 
+/* How the two people stand to each other may change while it is repaired, and a repair must not
+ * undo a removal that was answered meanwhile. So it is said again by events, in the order of the
+ * commits, like everything that becomes true. */
+static enum err tell_relation(struct tx *tx, void *arg)
+{
+    struct post_truth *p = arg;
+    enum err e = read_post_truth(tx, p);
+    if (e || !p->exists || p->author == p->viewer)
+        return e;
+    const struct event facts[] = {
+        {.type = p->hidden ? EVENT_ACCOUNT_SUSPENDED : EVENT_ACCOUNT_RESTORED, .actor = p->author},
+        {.type = p->muted ? EVENT_MUTE_CREATED : EVENT_MUTE_REMOVED,
+         .actor = p->viewer,
+         .object = p->author},
+        {.type = p->follows ? EVENT_FOLLOW_CREATED : EVENT_FOLLOW_REMOVED,
+         .actor = p->viewer,
+         .object = p->author},
+    };
+    for (size_t i = 0; !e && i < COUNT_OF(facts); i++)
+        e = outbox_emit(tx, facts[i]);
+    return e;
+}
+
+static enum err repair_relation(struct check *k, struct post_truth *p)
+{
+    bool visible, expected = p->follows && !p->muted && !p->hidden;
+    enum err e = views_visible(k->views, p->viewer, &p->author, 1, &visible);
+    return e || visible == expected ? e : db_write(k->db, tell_relation, p, NULL);
+}
+
 static enum err repair_post_in_feed(void *ctx, uint64_t post)
 {
     struct repairing *r = ctx;
     struct check *k = r->check;
     struct post_truth p = {.viewer = r->viewer, .post = post};
     enum err e = db_read(k->db, read_post_truth, &p, NULL);
+    bool own = !e && p.exists && p.author == r->viewer;
+    if (!e && p.exists && !own)
+        e = repair_relation(k, &p);
     if (e)
         return e;
     if (!p.exists) {
         cards_post_gone(k->cards, post);
         return OK;
     }
-    bool own = p.author == r->viewer;
-    const struct view_change changes[] = {
-        {.kind = VIEW_HIDE, .on = p.hidden, .account = p.author},
-        {.kind = VIEW_MUTE, .on = p.muted, .account = r->viewer, .other = p.author},
-        {.kind = VIEW_FOLLOW, .on = p.follows, .account = r->viewer, .other = p.author},
-        {.kind = VIEW_POST, .on = true, .account = p.author, .other = post, .value = p.delivery},
-    };
-    /* Nobody follows or mutes themselves. */
-    e = own ? views_apply(k->views, &changes[3], 1) : views_apply(k->views, changes, 4);
+    /* Views may hold too much: what follows only adds, and readers filter. */
+    const struct view_change posted = {
+        .kind = VIEW_POST, .on = true, .account = p.author, .other = post, .value = p.delivery};
+    e = views_apply(k->views, &posted, 1);
     if (e || own || !p.follows || p.delivery == DELIVERY_PULL)
         return e;
     struct sink_env env = {.db = k->db, .views = k->views, .cards = k->cards};

@@ -22,7 +22,7 @@
  *     nothing.
  *  5. home() returns ids in falling order without duplicates: pushed and pulled together, below
  *     `below`. It is complete for ids above the floor it reports; a dropped or building timeline
- *     reports UINT64_MAX.
+ *     reports UINT64_MAX. Pulled posts of muted and hidden authors are left out.
  *  6. rebuild_begin() → pushes are collected from that moment → rebuild_end() merges them with
  *     the ids given: nothing pushed in between is lost.
  *  7. backfill() and forget() look at the graph in the same atomic act as they change the
@@ -64,7 +64,8 @@ struct view_change {
 /* Which part of the followers a walk visits. The first page fixes `active_since` and `started`,
  * so that ACTIVE and REST together always cover everyone: REST leaves out only those whose last
  * visit lies between the two moments; somebody who woke up meanwhile is met again, which is
- * harmless. */
+ * harmless. A visit that is reported after a walk began counts as not before its start, also when
+ * the clock was set back. */
 enum audience_part { AUDIENCE_ALL, AUDIENCE_ACTIVE, AUDIENCE_REST };
 
 struct audience_cursor {

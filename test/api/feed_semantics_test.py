@@ -415,14 +415,14 @@ def hammer(settings, authors, posts_each, followers_each):
 
 @test("feed-no-read-begun-after-the-answer-shows-what-was-removed-by-push")
 def _():
-    reads, errors = hammer({**TINY, "celebrity_threshold": 1000, "timeline_cap": 40}, 24, 8 if LONG else 4, 1)
+    reads, errors = hammer({**TINY, "celebrity_threshold": 1000, "timeline_cap": 40}, 24, 60 if LONG else 12, 1)
     diag(f"{reads} reads")
     equal(errors, [])
 
 
 @test("feed-no-read-begun-after-the-answer-shows-what-was-removed-by-pull")
 def _():
-    reads, errors = hammer(TINY, 18, 8 if LONG else 4, 3)
+    reads, errors = hammer(TINY, 18, 60 if LONG else 12, 3)
     diag(f"{reads} reads")
     equal(errors, [])
 

@@ -119,6 +119,27 @@ def _():
     edge("PUT", bob, ada, "follow").expect(200)
 
 
+@test("graph-no-edge-shows-a-profile-that-hides-behind-a-block-or-a-suspension")
+def _():
+    ada, bob, eve = somebody(), somebody(), somebody()
+    for one in (ada, eve):
+        one.patch("/v1/me", {"bio": "secret", "display_name": "Secret"}).expect(200)
+    edge("PUT", bob, eve, "mute").expect(200)
+    edge("PUT", ada, bob, "block").expect(200)
+    SERVER.client(control=True).put(f"/v1/admin/accounts/{eve.id}/suspension").expect(204)
+    for other in (ada, eve):
+        bob.get("/v1/accounts/" + other.id).problem(404)
+        edge("DELETE", bob, other, "block").problem(404)
+    edge("DELETE", bob, ada, "mute").problem(404)
+    unmuted = edge("DELETE", bob, eve, "mute").expect(200)  # his own edge, which he may end
+    blocked = edge("PUT", bob, ada, "block").expect(200)
+    for answer in (unmuted, blocked, edge("PUT", bob, ada, "block").expect(200)):
+        shapes.account(answer.json)
+        check("secret" not in answer.text.lower(), answer.text)
+    edge("DELETE", bob, eve, "mute").problem(404)
+    check("secret" not in edge("DELETE", bob, ada, "block").expect(200).text.lower())
+
+
 @test("graph-mute-hides-from-the-feed-alone-and-the-muted-cannot-tell")
 def _():
     ada, bob = somebody(), somebody()

@@ -366,6 +366,26 @@ static void active_and_rest_are_everyone(void **state)
         HOME_IS(v, i, 0, 60);
 }
 
+static void who_wakes_up_after_the_clock_was_set_back_is_met(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    for (uint64_t i = 1; i <= 3; i++) {
+        follow(v, i, 1000);
+        apply(v, VIEW_SEEN, true, i, 0, NOW_MS - (int64_t)i * 10 * DAY_MS);
+    }
+    struct audience_cursor active = {AUDIENCE_ACTIVE, NOW_MS - 15 * DAY_MS, NOW_MS, 0, false};
+    struct audience_cursor rest = active;
+    rest.part = AUDIENCE_REST;
+    struct members a = walk(v, 1000, active, 7);
+    assert_int_equal(push(v, 60, &a), 1);
+    /* The first walk has passed them by; they come, and by the clock it is an hour earlier. */
+    apply(v, VIEW_SEEN, true, 2, 0, NOW_MS - DAY_MS / 24);
+    struct members r = walk(v, 1000, rest, 7);
+    assert_int_equal(push(v, 60, &r), 2);
+    for (uint64_t i = 1; i <= 3; i++)
+        HOME_IS(v, i, 0, 60);
+}
+
 /* ---- 4: pushing ---- */
 
 static void a_push_adds_once(void **state)
@@ -519,6 +539,35 @@ static void pushed_and_pulled_come_together(void **state)
     HOME_IS(v, 1, 0, 25, 20, 15, 10);
     apply(v, VIEW_POST, false, 8, 25, DELIVERY_PULL);
     HOME_IS(v, 1, 0, 20, 15, 10);
+}
+
+/* Somebody who mutes many busy authors must not make every page a search through all their posts.
+ */
+static void pull_lists_of_the_muted_and_hidden_are_passed_over(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    enum { LISTS = 600 }; /* more than a reader looks at in one go */
+    for (uint64_t author = 1001; author <= 1000 + LISTS; author++) {
+        follow(v, 1, author);
+        post_pulled(v, author, author * 10);
+        if (author % 3 == 0)
+            apply(v, VIEW_MUTE, true, 1, author, 0);
+        if (author % 3 == 1)
+            apply(v, VIEW_HIDE, true, author, 0, 0);
+    }
+    uint64_t ids[LISTS], floor;
+    size_t n;
+    assert_int_equal(views_home(v, 1, UINT64_MAX, ids, LISTS, &n, &floor), OK);
+    assert_int_equal(n, LISTS / 3);
+    assert_int_equal(floor, 0);
+    for (size_t i = 0; i < n; i++)
+        assert_true(ids[i] / 10 % 3 == 2 && (i == 0 || ids[i] < ids[i - 1]));
+    for (uint64_t author = 1001; author <= 1000 + LISTS; author++) {
+        apply(v, VIEW_MUTE, false, 1, author, 0);
+        apply(v, VIEW_HIDE, false, author, 0, 0);
+    }
+    assert_int_equal(views_home(v, 1, UINT64_MAX, ids, LISTS, &n, &floor), OK);
+    assert_int_equal(n, LISTS);
 }
 
 static void many_pull_lists_are_merged(void **state)
@@ -849,6 +898,7 @@ int main(void)
         CASE(the_last_page_says_that_it_is_the_last),
         CASE(who_follows_throughout_is_met_though_others_come_and_go),
         CASE(active_and_rest_are_everyone),
+        CASE(who_wakes_up_after_the_clock_was_set_back_is_met),
         CASE(a_push_adds_once),
         CASE(members_need_not_be_sorted),
         CASE(a_timeline_never_exceeds_its_cap),
@@ -857,6 +907,7 @@ int main(void)
         CASE(a_retracted_post_is_out),
         CASE(home_of_nobody_is_not_found),
         CASE(pushed_and_pulled_come_together),
+        CASE(pull_lists_of_the_muted_and_hidden_are_passed_over),
         CASE(many_pull_lists_are_merged),
         CASE(the_floor_is_the_highest_of_all_lists),
         CASE(own_posts_are_there_at_once),

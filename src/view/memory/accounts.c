@@ -96,10 +96,20 @@ uint32_t seen_seconds(int64_t ms)
     return seconds < 0 ? 0 : seconds > UINT32_MAX ? UINT32_MAX : (uint32_t)seconds;
 }
 
+/* A visit is never before the start of a walk that is under way, whatever the clock says: it may
+ * have been set back, and whoever then seems to have come between the walk's two moments would be
+ * passed over by both halves of it. Noted first and checked again after: a walk that begins in
+ * between either meets the new time or is seen here. */
 void account_seen(struct memory_views *m, uint32_t slot, int64_t seen_ms)
 {
     uint32_t seconds = seen_seconds(seen_ms);
-    uint32_t before = atomic_load_explicit(&m->seen[slot], memory_order_relaxed);
-    while (before < seconds && !atomic_compare_exchange_weak(&m->seen[slot], &before, seconds)) {
-    }
+    uint32_t walked = atomic_load(&m->walked_at);
+    do {
+        seconds = walked > seconds ? walked : seconds;
+        uint32_t before = atomic_load(&m->seen[slot]);
+        while (before < seconds &&
+               !atomic_compare_exchange_weak(&m->seen[slot], &before, seconds)) {
+        }
+        walked = atomic_load(&m->walked_at);
+    } while (walked > seconds);
 }

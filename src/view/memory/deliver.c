@@ -26,6 +26,18 @@ static struct seen_filter filter_of(const struct audience_cursor *c)
                                 started > SEEN_LAG_S ? started - SEEN_LAG_S : 0};
 }
 
+/* Visits from now on count as not before the walk's start; see account_seen. */
+static void note_walk(struct memory_views *m, const struct audience_cursor *c)
+{
+    if (c->part == AUDIENCE_ALL)
+        return;
+    uint32_t started = seen_seconds(c->started_ms);
+    uint32_t before = atomic_load(&m->walked_at);
+    while (before < started && !atomic_compare_exchange_weak(&m->walked_at, &before, started)) {
+    }
+    atomic_thread_fence(memory_order_seq_cst); /* noted before any visit is looked at */
+}
+
 static bool wanted(struct memory_views *m, const struct seen_filter *f, uint32_t slot)
 {
     if (!flag_get(m->awake, slot))
@@ -62,6 +74,7 @@ enum err memory_audience(struct views *v, uint64_t author, struct audience_curso
         cursor->end = true;
         return OK;
     }
+    note_walk(m, cursor);
     while (!cursor->end) {
         uint32_t chunk[READ_MAX];
         size_t room = max - *n + 1; /* one more tells whether this is the end */

@@ -64,6 +64,8 @@ struct memory_views {
     struct column columns[8];
     struct block_pool pool; /* the timelines' blocks */
 
+    _Atomic uint32_t
+        walked_at; /* the latest start of a walk over a part of the followers, seconds */
     _Atomic uint32_t sweep_at;
     _Atomic int64_t entries, bytes, follows;
 

@@ -133,6 +133,20 @@ static void page_pull(struct memory_views *m, struct page *p, const uint32_t *au
     }
 }
 
+/* Leaves out whose posts the viewer would not be shown anyway. Timelines hold at most their cap of
+ * such ids; the lists of everybody muted hold any number, and a page would have to be searched for
+ * among all of them. */
+static size_t keep_shown(struct memory_views *m, const struct slot_list *mutes, uint32_t *slots,
+                         size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!flag_get(m->hidden, slots[i]) && !(mutes && slot_list_has(mutes, slots[i])))
+            slots[kept++] = slots[i];
+    }
+    return kept;
+}
+
 /* Slots of those that `l` holds from index *at on, who have a pull list; at most PULL_CHUNK. */
 static size_t pulled_among(struct memory_views *m, const struct slot_list *l, uint32_t *at,
                            uint32_t *out)
@@ -175,12 +189,13 @@ enum err memory_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t 
         uint32_t at = slot_list_at_least(following, from);
         size_t found = pulled_among(m, following, &at, pulled);
         bool more = at < following->count;
+        from = found > 0 ? pulled[found - 1] + 1 : 0;
+        found = keep_shown(m, m->people[slot].mutes, pulled, found);
         person_unlock(m, slot);
         if (found > 0)
             page_pull(m, &page, pulled, found, below, &lowest);
         if (!more)
             break;
-        from = pulled[found - 1] + 1;
         person_lock(m, slot);
     }
     while (page.n > 0 && ids[page.n - 1] <= lowest)

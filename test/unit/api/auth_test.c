@@ -261,6 +261,29 @@ static void test_a_session_ends_by_itself(void **state)
     assert_int_equal(call(ada.token, NULL, false, &c), ERR_UNAUTHENTICATED);
 }
 
+static enum err log_in_again(struct tx *tx, void *arg)
+{
+    const struct person *p = arg;
+    struct str token;
+    uint8_t hash[TOKEN_HASH_BYTES];
+    uint64_t id;
+    token_make("fts_", &arena, &token, hash);
+    return session_create(tx, p->id, hash, STR("test"), clock_wall_ms(&store.clock.clock),
+                          p->life_ms, &id);
+}
+
+static void test_a_session_that_makes_room_ends_at_once(void **state)
+{
+    (void)state;
+    struct person ada = person("ada");
+    struct caller c;
+    for (int i = 1; i < SESSIONS_MAX; i++)
+        assert_int_equal(db_write(store.db, log_in_again, &ada, NULL), OK);
+    assert_int_equal(call(ada.token, NULL, false, &c), OK);
+    assert_int_equal(db_write(store.db, log_in_again, &ada, NULL), OK);
+    assert_int_equal(call(ada.token, NULL, false, &c), ERR_UNAUTHENTICATED);
+}
+
 static void test_keys_act_only_with_the_scope(void **state)
 {
     (void)state;
@@ -444,6 +467,7 @@ int main(void)
         TEST(test_bad_tokens_are_refused),
         TEST(test_an_end_takes_effect_at_once),
         TEST(test_a_session_ends_by_itself),
+        TEST(test_a_session_that_makes_room_ends_at_once),
         TEST(test_keys_act_only_with_the_scope),
         TEST(test_a_revoked_key_ends_at_once),
         TEST(test_a_jwt_makes_its_account_on_first_sight),

@@ -1,3 +1,5 @@
+/* A real store in a temporary folder for the tests of the API: SQLite, its ids and a clock moved by
+ * hand. Everything is removed when the test ends. */
 #include "store.h"
 
 #include <stdio.h>

@@ -180,13 +180,51 @@ static void test_lines_of_threads_never_mix(void **state)
     assert_int_equal(count, THREADS * LINES);
 }
 
+/* A reader that stands still holds nobody up, and what was lost is counted. */
+static void test_a_full_pipe_stops_nobody(void **state)
+{
+    (void)state;
+    enum { LINES_SENT = 2000 };
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    for (int i = 0; i < LINES_SENT; i++) /* more than a pipe holds: returns all the same */
+        log_info("a line of some length, so that the pipe is full soon", LOG_INT("number", i));
+    assert_int_equal(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+    static char text[1 << 20];
+    size_t n = 0;
+    for (ssize_t got; (got = read(ends[0], text + n, sizeof text - n)) > 0;)
+        n += (size_t)got;
+    assert_true(n > 0 && text[n - 1] == '\n');
+    int arrived = 0;
+    for (size_t i = 0; i < n; i++)
+        arrived += text[i] == '\n';
+    assert_true(arrived > 0 && arrived < LINES_SENT);
+    log_info("there is room again", LOG_INT("number", 0));
+    ssize_t got = read(ends[0], text, sizeof text);
+    assert_true(got > 0);
+    json_t *line = json_loadb(text, (size_t)got, 0, NULL);
+    assert_non_null(line);
+    assert_int_equal(json_integer_value(json_object_get(line, "lost")), LINES_SENT - arrived);
+    json_decref(line);
+    log_info("and nothing was lost since", LOG_INT("number", 1));
+    got = read(ends[0], text, sizeof text);
+    line = json_loadb(text, (size_t)got, 0, NULL);
+    assert_true(line && !json_object_get(line, "lost"));
+    json_decref(line);
+    close(ends[0]);
+}
+
 int main(void)
 {
+    alarm(60); /* a test that waits for a pipe would wait for ever */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_fields, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_levels, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_hostile_values, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_lines_of_threads_never_mix, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_full_pipe_stops_nobody, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("base/log", tests, NULL, NULL);
 }

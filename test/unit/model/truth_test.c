@@ -164,6 +164,99 @@ static void wrong_feeds_are_found_and_repaired(void **state)
     assert_clean();
 }
 
+/* The world's views, with somebody who acts at the worst moment: between the look at truth that
+ * led to a repair and the repair itself. */
+struct meddled {
+    struct views views;
+    enum act act;
+    uint64_t who, what;
+    uint64_t reader, author; /* whom the act hides from whom */
+    bool acted;
+};
+
+static enum err meddled_apply(struct views *v, const struct view_change *changes, size_t n)
+{
+    struct meddled *m = (struct meddled *)v;
+    if (!m->acted) {
+        m->acted = true;
+        world_act(&w, m->act, m->who, m->what);
+    }
+    enum err e = views_apply(w.views, changes, n);
+    bool visible;
+    assert_int_equal(views_visible(w.views, m->reader, &m->author, 1, &visible), OK);
+    assert_false(visible); /* what was removed stays so, from its answer on */
+    return e;
+}
+
+static enum err meddled_edge(struct views *v, uint64_t viewer, uint64_t author, bool backfill,
+                             const uint64_t *ids, size_t n, uint64_t floor)
+{
+    (void)v;
+    return w.views->ops->edge(w.views, viewer, author, backfill, ids, n, floor);
+}
+
+static enum err meddled_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t *ids,
+                             size_t max, size_t *n, uint64_t *floor)
+{
+    (void)v;
+    return views_home(w.views, viewer, below, ids, max, n, floor);
+}
+
+static enum err meddled_visible(struct views *v, uint64_t viewer, const uint64_t *authors, size_t n,
+                                bool *out)
+{
+    (void)v;
+    return views_visible(w.views, viewer, authors, n, out);
+}
+
+static enum err meddled_neighbours(struct views *v, uint64_t account, bool followers,
+                                   uint64_t after, uint64_t *ids, size_t max, size_t *n)
+{
+    (void)v;
+    return views_neighbours(w.views, account, followers, after, ids, max, n);
+}
+
+static void repair_while(enum act act, uint64_t who, uint64_t what, uint64_t reader,
+                         uint64_t author)
+{
+    static const struct views_ops ops = {.apply = meddled_apply,
+                                         .edge = meddled_edge,
+                                         .home = meddled_home,
+                                         .visible = meddled_visible,
+                                         .neighbours = meddled_neighbours};
+    struct meddled m = {.views = {.ops = &ops, .cap = w.cap},
+                        .act = act,
+                        .who = who,
+                        .what = what,
+                        .reader = reader,
+                        .author = author};
+    struct check_result result;
+    struct buf text;
+    struct json_out j;
+    buf_init(&text, 0);
+    json_out_init(&j, &text);
+    json_array_begin(&j);
+    assert_int_equal(truth_check(w.db, &m.views, w.cards, 0, 100, 50, true, &j, &result), OK);
+    buf_done(&text);
+    world_drain(&w);
+    assert_clean();
+}
+
+static void a_repair_never_undoes_what_happens_meanwhile(void **state)
+{
+    (void)state;
+    /* An edge that the views lost, and its owner unfollows during the repair. */
+    world_apply(&w, (struct view_change){.kind = VIEW_FOLLOW, .account = ada, .other = bob});
+    repair_while(ACT_UNFOLLOW, ada, bob, ada, bob);
+    /* A mute that truth does not know of, and one that is made during the repair. */
+    world_apply(&w,
+                (struct view_change){.kind = VIEW_MUTE, .on = true, .account = eve, .other = bob});
+    repair_while(ACT_MUTE, eve, bob, eve, bob);
+    /* The same for a suspension. */
+    world_apply(&w, (struct view_change){.kind = VIEW_HIDE, .on = true, .account = eve});
+    repair_while(ACT_SUSPEND, eve, eve, ada, eve);
+}
+
 static void views_come_up_from_truth_and_from_a_snapshot(void **state)
 {
     (void)state;
@@ -276,6 +369,7 @@ int main(void)
         FRESH(wrong_counters_are_found_and_repaired),
         FRESH(wrong_edges_are_found_and_repaired),
         FRESH(wrong_feeds_are_found_and_repaired),
+        FRESH(a_repair_never_undoes_what_happens_meanwhile),
         FRESH(views_come_up_from_truth_and_from_a_snapshot),
         FRESH(loading_tells_how_far_it_is),
         FRESH(every_reason_has_its_words),

@@ -108,7 +108,7 @@ static void compare_home(struct views *v, size_t who, uint64_t below, size_t max
     bool all[IDS];
     memcpy(all, p->timeline.has, sizeof all);
     for (size_t a = 0; a < PEOPLE; a++) {
-        if (!p->follows[a] || !people[a].has_pull)
+        if (!p->follows[a] || !people[a].has_pull || p->mutes[a] || people[a].hidden)
             continue;
         for (size_t i = 0; i < IDS; i++)
             all[i] |= people[a].pull.has[i];

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""A full disk: writes answer 503, reads work, and when there is room again so do writes. Nothing acknowledged is lost,
+nothing refused is there.
+
+The disk is a tmpfs of a few MiB, filled to its last byte by a ballast file. Where no file system can be mounted (not root,
+and no user namespaces), that part is skipped; the other one makes every write to the store fail with ENOSPC for a while
+(strace) and needs nothing.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from support import shapes  # noqa: E402
+from support.crew import together  # noqa: E402
+from support.server import Server, Skip, check, diag, equal, main, test, wait_until  # noqa: E402
+from support.trace import traced  # noqa: E402
+
+DISK_MIB = 24
+LARGE = "😀" * 2200  # 8,800 bytes
+ATTEMPTS_MAX = 6000
+
+
+class Disk:
+    """A small file system of its own, that can be filled."""
+
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="fantail-disk-")
+        mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "none", self.folder], capture_output=True)
+        self.mounted = mount.returncode == 0
+        if not self.mounted:
+            os.rmdir(self.folder)
+            raise Skip("no file system can be mounted here")
+        self.ballast = os.path.join(self.folder, "ballast")
+
+    def server(self):
+        """A server with its data here and its log elsewhere."""
+        server = Server(data=os.path.join(self.folder, "data"), start=False, rate_auth=0, rate_write=0)
+        server.log_path = self.folder + ".log"
+        return server.start()
+
+    def reserve(self, mib):
+        with open(self.ballast, "wb") as file:
+            file.write(b"\0" * (mib << 20))
+
+    def fill(self):
+        with open(self.ballast, "ab", buffering=0) as file:
+            for size in (1 << 16, 1 << 12, 1):
+                try:
+                    while True:
+                        file.write(b"\0" * size)
+                except OSError:
+                    pass
+
+    def free(self):
+        os.unlink(self.ballast)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        subprocess.run(["umount", "-l", self.folder], check=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.unlink(self.folder + ".log")
+
+
+class Books:
+    """What was answered 201, and what 503."""
+
+    def __init__(self, ada, bob):
+        self.ada, self.bob = ada, bob
+        self.kept, self.refused = [], []
+
+    def post(self, caption):
+        answer = self.ada.post("/v1/posts", {"caption": caption})
+        if answer.status == 201:
+            self.kept.append(answer.json["id"])
+        else:
+            answer.problem(503)
+            check("retry-after" in answer.headers)
+            self.refused.append(caption)
+        return answer.status == 201
+
+    def verify(self, server):
+        """Everything acknowledged and nothing else, for author and follower."""
+        server.drain()
+        for client in (self.ada, self.bob):
+            items = client.pages("/v1/feed", limit=100)
+            equal(shapes.ids(items), self.kept[::-1])
+            check(not {i["caption"] for i in items} & {c for c in self.refused if c != LARGE})
+        equal(self.ada.get("/v1/me").json["post_count"], len(self.kept))
+        result = server.command("check", "--all")
+        equal(result.returncode, 0, result.stdout[-1000:] + result.stderr[-500:])
+
+
+def two_people(server):
+    ada, bob = server.sign_up("ada"), server.sign_up("bob")
+    bob.put(f"/v1/accounts/{ada.id}/follow").expect(200)
+    return Books(ada, bob)
+
+
+def fill_until_refused(disk, books):
+    """Fills the disk and posts until nothing more goes in."""
+    disk.fill()
+    for n in range(ATTEMPTS_MAX):
+        if not books.post(LARGE) and not books.post(f"small {n}"):
+            return
+        if os.path.exists(disk.ballast):
+            disk.fill()  # what a checkpoint gave back
+    raise AssertionError(f"{ATTEMPTS_MAX} posts went onto a full disk")
+
+
+def reads_work(books, server):
+    for client in (books.ada, books.bob):
+        equal(len(client.get("/v1/feed?limit=50").expect(200).json["items"]), min(50, len(books.kept)))
+    books.bob.get("/v1/posts/" + books.kept[0]).expect(200)
+    books.bob.get(f"/v1/accounts/{books.ada.id}/posts").expect(200)
+    books.bob.get("/v1/me").expect(200)
+    server.anonymous.get("/healthz").expect(200)
+    equal(server.operator.get("/v1/admin/status").expect(200).json["db"]["full"], True)
+
+
+@test("disk-full-writes-answer-503-reads-work-and-space-brings-writes-back")
+def _():
+    with Disk() as disk, disk.server() as server:
+        books = two_people(server)
+        for n in range(20):
+            check(books.post(f"before {n}"))
+        for turn in range(2):
+            fill_until_refused(disk, books)
+            for path, body in (("/v1/posts", {"caption": "x"}), (f"/v1/posts/{books.kept[0]}/comments", {"body": "x"})):
+                equal(books.bob.post(path, body).status, 503, path)
+            reads_work(books, server)
+            check(server.alive())
+            disk.free()
+            wait_until(lambda: books.ada.put(f"/v1/posts/{books.kept[0]}/like").status == 200, 5, "writes to work again")
+            check(books.post(f"after {turn}"), "room again, and still refused")
+            books.verify(server)
+        diag(f"{len(books.kept)} kept, {len(books.refused)} refused")
+        server.restart(hard=True)
+        books.verify(server)
+        server.restart()
+        books.verify(server)
+
+
+@test("disk-full-kill-9-and-start-on-the-full-disk-lose-nothing")
+def _():
+    with Disk() as disk, disk.server() as server:
+        books = two_people(server)
+        check(books.post("before"))
+        fill_until_refused(disk, books)
+        server.kill()
+        try:
+            server.start()
+        except AssertionError:
+            diag("it does not start on a full disk")
+            equal(server.process, None)  # it may refuse to start, clearly; it may not hang
+            check("no space" in server.log_tail().lower() or "full" in server.log_tail().lower(), server.log_tail())
+        else:
+            reads = books.bob.get("/v1/feed?limit=50").expect(200).json["items"]
+            equal(shapes.ids(reads), books.kept[::-1][:50])
+            server.kill()
+        disk.free()
+        server.start()
+        check(books.post("after"))
+        books.verify(server)
+
+
+@test("disk-full-by-the-stores-own-growth-under-many-writers-recovers-with-space")
+def _():
+    with Disk() as disk, disk.server() as server:
+        books = two_people(server)
+        disk.reserve(8)
+        made = [Books(books.ada, books.bob) for _ in range(4)]
+
+        def write(mine):
+            for _ in range(ATTEMPTS_MAX):
+                if not mine.post(LARGE) and len(mine.refused) > 5:
+                    return
+
+        together(write, made)
+        for mine in made:
+            check(mine.refused, "the disk never filled")
+            books.kept += mine.kept
+        books.kept.sort(key=int)
+        diag(f"{len(books.kept)} kept")
+        reads_work(books, server)
+        disk.free()
+        wait_until(lambda: books.ada.put(f"/v1/posts/{books.kept[0]}/like").status == 200, 5, "writes to work again")
+        for n in range(100):
+            check(books.post(f"after {n}"))
+        books.verify(server)
+        server.restart(hard=True)
+        books.verify(server)
+
+
+@test("disk-full-stop-with-sigterm-ends-and-loses-nothing")
+def _():
+    with Disk() as disk, disk.server() as server:
+        books = two_people(server)
+        check(books.post("before"))
+        fill_until_refused(disk, books)
+        server.stop(20)  # the views may not be saved; that costs time at the next start, nothing else
+        disk.free()
+        server.start()
+        books.verify(server)
+
+
+@test("disk-full-for-a-while-under-every-write-is-503-and-passes")
+def _():
+    """ENOSPC from the 40th to the 160th write of each thread, wherever it falls."""
+    with Server(rate_auth=0, rate_write=0, start=False) as server:
+        with traced(server, "-e", "trace=pwrite64", "-e", "inject=pwrite64:error=ENOSPC:when=40..160"):
+            server.start()
+        books = two_people(server)
+        for n in range(400):
+            books.post(f"post {n} " + "x" * (n * 7 % 2000))
+        check(books.refused, "no write met the full disk: this test shows nothing")
+        diag(f"{len(books.kept)} kept, {len(books.refused)} refused")
+        check(books.post("at the end"))
+        check(server.alive())
+        books.verify(server)
+        server.restart(hard=True)
+        books.verify(server)
+
+
+if __name__ == "__main__":
+    namespaces = ["unshare", "--map-root-user", "--mount"]
+    if os.geteuid() != 0 and subprocess.run([*namespaces, "true"], capture_output=True).returncode == 0:
+        os.execvp(namespaces[0], [*namespaces, sys.executable, *sys.argv])
+    main()
