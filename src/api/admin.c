@@ -7,6 +7,7 @@
 #include "api/auth.h"
 #include "api/edge.h"
 #include "api/handlers.h"
+#include "api/page_cache.h"
 #include "base/id.h"
 #include "model/feed.h"
 #include "model/import.h"
@@ -140,6 +141,22 @@ static void write_cards(struct json_out *j, struct api *api)
     json_object_end(j);
 }
 
+static void write_pages(struct json_out *j, struct api *api)
+{
+    struct page_cache_stats s;
+    page_cache_stats(api->pages, &s);
+    uint64_t asked = s.hits + s.misses;
+    json_key(j, STR("pages"));
+    json_object_begin(j);
+    json_put(j, "hits", u64, s.hits);
+    json_put(j, "misses", u64, s.misses);
+    json_put(j, "hit_rate", f64, asked ? (double)s.hits / (double)asked : 0.0);
+    json_put(j, "pages", u64, s.pages);
+    json_put(j, "bytes", u64, s.bytes);
+    json_put(j, "bytes_max", u64, s.bytes_max);
+    json_object_end(j);
+}
+
 static void write_db(struct json_out *j, struct api *api)
 {
     struct db_stats s;
@@ -193,6 +210,7 @@ HANDLER(admin_status)
     write_engine(j, api);
     write_views(j, api);
     write_cards(j, api);
+    write_pages(j, api);
     write_db(j, api);
     write_http(j, api);
     struct auth_stats auth;
@@ -423,6 +441,18 @@ static enum err run_import(struct tx *tx, void *arg)
     return e;
 }
 
+/* A chunk is one transaction, and other people's writes wait for it. */
+enum { IMPORT_LINES_MAX = 2000 };
+
+static size_t count_lines(struct str text)
+{
+    size_t lines = 0;
+    struct str line;
+    while (str_split(&text, '\n', &line))
+        lines += line.len > 0;
+    return lines;
+}
+
 HANDLER(admin_import)
 {
     (void)tx;
@@ -438,6 +468,8 @@ HANDLER(admin_import)
         return call_fail(c, ERR_BAD_INPUT, "first_line must be a number");
     if (!str_is_utf8(m.ndjson))
         return call_fail(c, ERR_BAD_INPUT, "the body is not valid UTF-8");
+    if (count_lines(m.ndjson) > IMPORT_LINES_MAX)
+        return call_fail(c, ERR_TOO_LARGE, "at most %d lines a request", IMPORT_LINES_MAX);
     buf_init(&m.errors, 0);
     enum err e = import_hash_passwords(c->x->body, &c->x->arena, &m.ndjson);
     if (!e)

@@ -9,6 +9,7 @@
 #include "api/auth.h"
 #include "api/cursor.h"
 #include "api/edge.h"
+#include "api/page_cache.h"
 #include "api/routes.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -99,6 +100,7 @@ enum err api_open(struct api *api, char why[200])
     enum log_level level = LOG_INFO;
     log_level_parse(str_of(s->log_level), &level);
     api->limits = limits_new(api->clock, LIMIT_ENTRIES_MAX);
+    api->pages = page_cache_new((size_t)s->page_cache_bytes, api->views, api->cards);
     api->edge = edge_new(level == LOG_DEBUG);
     return OK;
 }
@@ -107,9 +109,11 @@ void api_close(struct api *api)
 {
     auth_free(api->auth);
     limits_free(api->limits);
+    page_cache_free(api->pages);
     edge_free(api->edge);
     api->auth = NULL;
     api->limits = NULL;
+    api->pages = NULL;
     api->edge = NULL;
 }
 

@@ -43,6 +43,7 @@ struct api {
     struct http_server *http; /* set after start; for metrics */
     struct auth *auth;        /* api/auth.h */
     struct limits *limits;    /* net/limits.h */
+    struct page_cache *pages; /* api/page_cache.h; NULL: none are kept */
     uint8_t secret[32];       /* signs cursors; from meta */
     _Atomic bool ready;       /* /readyz */
     int64_t started_at_ms;

@@ -30,10 +30,9 @@ enum err call_find_account(struct call *c, struct tx *tx, uint64_t id, struct ac
     return OK;
 }
 
-/* The other end of an edge, which the caller may have changed although that end hides from them (by
- * a block, or suspended): then it is named, and nothing else is told. Who changed nothing is told
- * of nobody. */
-static enum err answer_account(struct call *c, struct tx *tx, uint64_t id, bool changed)
+/* The other end of an edge. The caller may end an edge, or block, although that end hides from them
+ * (by a block of its own, or suspended): then it is named, and nothing else is told. */
+static enum err answer_account(struct call *c, struct tx *tx, uint64_t id)
 {
     struct account account;
     struct relationship relationship;
@@ -42,11 +41,8 @@ static enum err answer_account(struct call *c, struct tx *tx, uint64_t id, bool 
         e = account_relationship(tx, c->caller.account, id, &relationship);
     if (e)
         return e;
-    bool self = id == c->caller.account;
-    bool hidden = !self && (account.state != ACCOUNT_ACTIVE || relationship.blocked_by);
-    if (hidden && !changed && !relationship.blocking)
-        return call_fail(c, ERR_NOT_FOUND, "no such account");
-    if (hidden)
+    bool hidden = account.state != ACCOUNT_ACTIVE || relationship.blocked_by;
+    if (hidden && id != c->caller.account)
         account = (struct account){.id = account.id,
                                    .username = account.username,
                                    .display_name = STR(""),
@@ -68,7 +64,7 @@ enum err follow_put(struct call *c, struct tx *tx)
     struct follow_policy policy = policy_now(c);
     bool changed;
     enum err e = follow_create(tx, c->caller.account, c->params[0], &policy, &changed);
-    return e ? e : answer_account(c, tx, c->params[0], changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
 }
 
 enum err follow_delete(struct call *c, struct tx *tx)
@@ -78,7 +74,7 @@ enum err follow_delete(struct call *c, struct tx *tx)
     enum err e = check_known(c, tx);
     if (!e)
         e = follow_remove(tx, c->caller.account, c->params[0], &policy, &changed);
-    return e ? e : answer_account(c, tx, c->params[0], changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
 }
 
 enum err block_put(struct call *c, struct tx *tx)
@@ -86,14 +82,14 @@ enum err block_put(struct call *c, struct tx *tx)
     struct follow_policy policy = policy_now(c);
     bool changed;
     enum err e = block_create(tx, c->caller.account, c->params[0], &policy, &changed);
-    return e ? e : answer_account(c, tx, c->params[0], changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
 }
 
 enum err block_delete(struct call *c, struct tx *tx)
 {
     bool changed;
     enum err e = block_remove(tx, c->caller.account, c->params[0], &changed);
-    return e ? e : answer_account(c, tx, c->params[0], changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
 }
 
 enum err mute_put(struct call *c, struct tx *tx)
@@ -102,14 +98,14 @@ enum err mute_put(struct call *c, struct tx *tx)
     enum err e = check_known(c, tx);
     if (!e)
         e = mute_create(tx, c->caller.account, c->params[0], &changed);
-    return e ? e : answer_account(c, tx, c->params[0], changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
 }
 
 enum err mute_delete(struct call *c, struct tx *tx)
 {
     bool changed;
     enum err e = mute_remove(tx, c->caller.account, c->params[0], &changed);
-    return e ? e : answer_account(c, tx, c->params[0], changed);
+    return e ? e : answer_account(c, tx, c->params[0]);
 }
 
 static enum err list_people(struct call *c, struct tx *tx, enum people people)

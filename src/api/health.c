@@ -5,6 +5,7 @@
 #include "api/auth.h"
 #include "api/edge.h"
 #include "api/handlers.h"
+#include "api/page_cache.h"
 
 HANDLER(health_live)
 {
@@ -34,6 +35,7 @@ struct snapshot {
     struct engine_stats engine;
     struct view_stats views;
     struct card_stats cards;
+    struct page_cache_stats pages;
     struct auth_stats auth;
     double start_s, card_hit_rate;
     uint64_t shed, limited, replayed;
@@ -99,6 +101,9 @@ struct snapshot {
     X("card_tombstones", "gauge", "Deleted posts remembered.", s->cards.tombstones)                \
     X("card_bytes", "gauge", "Memory held by the cache.", s->cards.bytes)                          \
     X("card_bytes_limit", "gauge", "Memory that the cache may hold.", s->cards.bytes_max)          \
+    X("page_hits_total", "counter", "First pages answered as they were kept.", s->pages.hits)      \
+    X("page_misses_total", "counter", "First pages that had to be drawn.", s->pages.misses)        \
+    X("page_bytes", "gauge", "Memory held by kept pages.", s->pages.bytes)                         \
     X("pool_reads_depth", "gauge", "Blocking reads waiting for a thread.", s->pool_depth)          \
     X("pool_slow_depth", "gauge", "Log-ins and operators' work waiting for a thread.",             \
       s->slow_depth)                                                                               \
@@ -142,6 +147,7 @@ static void take_snapshot(struct api *api, struct snapshot *s)
     engine_stats(api->engine, &s->engine);
     views_stats(api->views, &s->views);
     cards_stats(api->cards, &s->cards);
+    page_cache_stats(api->pages, &s->pages);
     auth_stats(api->auth, &s->auth);
     uint64_t asked = s->cards.post_hits + s->cards.post_misses;
     s->card_hit_rate = asked ? (double)s->cards.post_hits / (double)asked : 0;

@@ -64,6 +64,7 @@ static void print_rest(const json_t *status)
     char a[32], b[32], c[32], d[32], e[32];
     const json_t *views = json_object_get(status, "views"),
                  *cards = json_object_get(status, "cards");
+    const json_t *pages = json_object_get(status, "pages");
     const json_t *db = json_object_get(status, "db"), *http = json_object_get(status, "http");
     const json_t *audit = json_object_get(status, "audit");
     const json_t *celebrity = json_object_get(status, "celebrity");
@@ -75,6 +76,9 @@ static void print_rest(const json_t *status)
     printf("%-9s %s posts, hit rate %.1f%%, %s of %s\n", "cards", count(cards, "posts", a),
            100 * json_number_value(json_object_get(cards, "hit_rate")), bytes(cards, "bytes", b),
            bytes(cards, "bytes_max", c));
+    printf("%-9s %s first pages, hit rate %.1f%%, %s of %s\n", "pages", count(pages, "pages", a),
+           100 * json_number_value(json_object_get(pages, "hit_rate")), bytes(pages, "bytes", b),
+           bytes(pages, "bytes_max", c));
     printf("%-9s %s commits, %s waiting, file %s, log %s%s\n", "store", count(db, "commits", a),
            count(db, "queue_depth", b), bytes(db, "file_bytes", c), bytes(db, "wal_bytes", d),
            json_is_true(json_object_get(db, "full")) ? ", FULL" : "");

@@ -186,6 +186,7 @@ static enum err take(struct reading *r, struct chunk *c, bool *more)
             continue;
         if (page->count == r->limit) {
             *more = true;
+            page->beyond = c->ids[i];
             break;
         }
         if (missing)
@@ -235,6 +236,7 @@ static enum err next_from_truth(struct reading *r, uint64_t *below, struct chunk
                           .arena = r->arena,
                           .ids = c->ids};
     c->from_truth = true;
+    r->page->lasting = false;
     enum err e = db_read(r->db, read_truth_ids, &t, NULL);
     c->count = t.count;
     *below = !e && t.count == t.limit ? t.ids[t.count - 1] : 0;
@@ -463,6 +465,7 @@ static enum err draw(struct reading *r)
             return e;
     }
     put_drawn(r->page->items, &r->page->count, json, liked);
+    r->page->lasting = r->page->lasting && r->page->count == n;
     return OK;
 }
 
@@ -470,6 +473,8 @@ static enum err read_page(struct reading *r, uint64_t below)
 {
     r->page->count = 0;
     r->page->next_below = 0;
+    r->page->beyond = 0;
+    r->page->lasting = true;
     if (r->limit > FEED_LIMIT_MAX)
         r->limit = FEED_LIMIT_MAX;
     if (r->limit == 0)

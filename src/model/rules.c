@@ -11,6 +11,8 @@
  * same end. A replayed event has no card; the caches are empty then and fill themselves. */
 #include "model/rules.h"
 
+#include <stdlib.h>
+
 #include "base/check.h"
 #include "base/id.h"
 #include "base/log.h"
@@ -73,12 +75,16 @@ const struct rule model_rules[] = {
 
 const size_t model_rule_count = COUNT_OF(model_rules);
 
+/* An event that cannot be applied (there is no memory) leaves the views different from truth for
+ * good: the process ends, and the next start makes them anew. */
 static void change(struct views *views, const struct event *e, struct view_change c)
 {
     enum err error = views_apply(views, &c, 1);
-    if (error)
-        log_error("an event could not be applied to the views", LOG_ID("event", e->id),
-                  LOG_CSTR("type", event_wire_name(e->type)), LOG_CSTR("error", err_name(error)));
+    if (error == OK)
+        return;
+    log_error("an event could not be applied to the views; the server ends", LOG_ID("event", e->id),
+              LOG_CSTR("type", event_wire_name(e->type)), LOG_CSTR("error", err_name(error)));
+    abort();
 }
 
 static void apply_to_views(struct views *views, const struct event *e)

@@ -60,6 +60,8 @@
       "how often the background audit compares one feed with truth")                             \
     X(card_cache, "card-cache", SIZE, "512M", 1048576, INT64_C(1099511627776),                   \
       "memory for cached posts, authors and likes")                                              \
+    X(page_cache, "page-cache", SIZE, "64M", 0, INT64_C(1099511627776),                          \
+      "memory for the first pages of feeds, kept as they are sent; 0: none are")                 \
     X(rate_auth, "rate-auth", NUMBER, "50", 0, 1000000,                                          \
       "sign-ups and log-ins per second and address; 0: no limit")                                \
     X(rate_write, "rate-write", NUMBER, "1000", 0, 1000000,                                      \

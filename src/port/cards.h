@@ -12,7 +12,10 @@
  *  3. After post_gone(id) returned, no get finds the post: it reports CARD_GONE or CARD_MISSING,
  *     and no put brings it back for TOMBSTONE_MS.
  *  4. liked() answers for all ids given or says ERR_NEEDS_TRUTH.
- *  5. Memory stays under the stated budget. */
+ *  5. Memory stays under the stated budget.
+ *  6. Every change (of a post, its counters, its being gone, an account, a like), also of what is
+ *     not cached, gives its key another ticket before it returns; a fill or an eviction does not.
+ *     So equal tickets mean: nothing was changed that a get could show. */
 #pragma once
 
 #include <stdbool.h>
@@ -47,7 +50,7 @@ struct card_stats {
 };
 
 struct cards_ops {
-    card_ticket (*ticket)(struct cards *c, uint64_t key);
+    uint64_t (*tickets)(struct cards *c, const uint64_t *keys, size_t n, card_ticket *out);
     void (*posts)(struct cards *c, const uint64_t *ids, size_t n, struct post_card *out,
                   enum card_state *state, struct arena *arena);
     void (*put_post)(struct cards *c, card_ticket ticket, const struct post_card *card,
@@ -74,7 +77,18 @@ struct cards {
  * reading truth. */
 static inline card_ticket cards_ticket(struct cards *c, uint64_t key)
 {
-    return c->ops->ticket(c, key);
+    card_ticket ticket;
+    (void)c->ops->tickets(c, &key, 1, &ticket);
+    return ticket;
+}
+
+/* Many tickets at once. Returns the number of changes of whatever key, as of before the tickets
+ * were taken: as long as it stays the same no ticket becomes another, and no get tells of
+ * another state. n may be 0. */
+static inline uint64_t cards_tickets(struct cards *c, const uint64_t *keys, size_t n,
+                                     card_ticket *out)
+{
+    return c->ops->tickets(c, keys, n, out);
 }
 
 static inline void cards_posts(struct cards *c, const uint64_t *ids, size_t n,

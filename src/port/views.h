@@ -30,7 +30,10 @@
  *     nothing when they do.
  *  8. save(position) makes durable a state that holds at least the effects of every event up to
  *     position; a later open reports that position. A save that dies half-way leaves the
- *     previous one in place. */
+ *     previous one in place.
+ *  9. stamp() calls a stamp "same" only when home() and visible() of that viewer would answer as
+ *     they did at every moment since it was brought up to date: a change that has returned is
+ *     never overlooked. It may say "changed" without a reason. */
 #pragma once
 
 #include <stdbool.h>
@@ -83,6 +86,11 @@ struct view_stats {
     int64_t saved_at_ms, save_took_ms, save_bytes;
 };
 
+/* A viewer's state as of some moment, in the engine's own words. All zeros: of no moment. */
+struct view_stamp {
+    uint64_t part[6];
+};
+
 struct views_ops {
     enum err (*apply)(struct views *v, const struct view_change *changes, size_t n);
     enum err (*audience)(struct views *v, uint64_t author, struct audience_cursor *cursor,
@@ -99,6 +107,7 @@ struct views_ops {
                      size_t *n, uint64_t *floor);
     enum err (*visible)(struct views *v, uint64_t viewer, const uint64_t *authors, size_t n,
                         bool *out);
+    enum err (*stamp)(struct views *v, uint64_t viewer, struct view_stamp *stamp, bool *same);
     enum err (*sweep)(struct views *v, int64_t seen_before_ms, size_t max_accounts, size_t *dropped,
                       bool *wrapped);
     enum err (*neighbours)(struct views *v, uint64_t account, bool followers, uint64_t after,
@@ -182,6 +191,15 @@ static inline enum err views_visible(struct views *v, uint64_t viewer, const uin
                                      size_t n, bool *out)
 {
     return v->ops->visible(v, viewer, authors, n, out);
+}
+
+/* Brings *stamp up to date. *same: it was already, so whatever was made of what home() and
+ * visible() said after the stamp was taken is still right. ERR_NOT_FOUND: no such account;
+ * ERR_NEEDS_TRUTH: this engine cannot tell without asking elsewhere. */
+static inline enum err views_stamp(struct views *v, uint64_t viewer, struct view_stamp *stamp,
+                                   bool *same)
+{
+    return v->ops->stamp(v, viewer, stamp, same);
 }
 
 /* One bounded slice of the walk over all accounts that drops the timelines of those not seen

@@ -33,18 +33,16 @@ class World:
 
     def edge(self, kind, i, j, on=True):
         answer = self.people[i].request("PUT" if on else "DELETE", f"/v1/accounts/{self.people[j].id}/{kind}")
-        barred = {(i, j), (j, i)} & self.blocks
-        if kind == "follow" and on and barred:
+        table = {"follow": self.follows, "mute": self.mutes, "block": self.blocks}[kind]
+        if kind == "follow" and on and {(i, j), (j, i)} & self.blocks:
             answer.problem(403)
-        elif kind in ("follow", "mute") and (j, i) in self.blocks and not (kind == "mute" and not on):
-            answer.expect(200, 404)  # hidden: what is not there cannot be changed
+            return
+        ends_one = not on and (i, j) in table
+        if (j, i) in self.blocks and not ends_one and not (kind == "block" and on):
+            answer.expect(200, 404)  # hidden from i, and nothing of theirs is ended
             if answer.status == 404:
                 return
-        else:
-            answer.expect(200)
-        table = {"follow": self.follows, "mute": self.mutes, "block": self.blocks}[kind]
-        if kind == "follow" and on and barred:
-            return
+        answer.expect(200)
         (table.add if on else table.discard)((i, j))
         if kind == "block" and on:
             self.follows -= {(i, j), (j, i)}
@@ -201,6 +199,29 @@ def _():
         world.verify(0)
         world.follow(0, 1)
         world.verify(0)
+        world.check_all()
+
+
+@test("feed-pulled-and-pushed-posts-interleave-far-below-the-cap")
+def _():
+    with Server(**TINY) as server:
+        world = World(server, 5)
+        world.follow(0, 1, 2)
+        for fan in (3, 4):
+            world.follow(fan, 2)  # with the viewer they are three: pulled
+        for turn in range(3 * CAP):
+            world.post(1)
+            world.post(2, 1 + turn % 3)
+        equal((world.delivery(0, world.posts[0][0]), world.delivery(0, world.posts[1][0])), ("push", "pull"))
+        world.verify(limits=(1, 3, CAP, CAP + 1, 100))
+        for post, _ in world.posts[::3]:
+            world.delete(post)
+        world.verify(limits=(2, 7, 100))
+        world.edge("follow", 3, 2, on=False)  # ceases: what was pulled is still read
+        world.post(2, 3)
+        world.verify(limits=(2, 7, 100))
+        server.restart(hard=True)
+        world.verify(limits=(2, 7, 100))
         world.check_all()
 
 
@@ -373,7 +394,7 @@ def hammer(settings, authors, posts_each, followers_each):
             reads[0] += 1
 
         def write(rng):  # new posts of all, also of those who are no longer wanted
-            rng.choice(people).post("/v1/posts", {"caption": "more"}).expect(201, 401)
+            rng.choice(people).post("/v1/posts", {"caption": "more"}).expect(201, 401, 403)
             time.sleep(0.002)
 
         rng = random.Random(7)

@@ -129,15 +129,13 @@ def _():
     SERVER.client(control=True).put(f"/v1/admin/accounts/{eve.id}/suspension").expect(204)
     for other in (ada, eve):
         bob.get("/v1/accounts/" + other.id).problem(404)
-        edge("DELETE", bob, other, "block").problem(404)
-    edge("DELETE", bob, ada, "mute").problem(404)
-    unmuted = edge("DELETE", bob, eve, "mute").expect(200)  # his own edge, which he may end
-    blocked = edge("PUT", bob, ada, "block").expect(200)
-    for answer in (unmuted, blocked, edge("PUT", bob, ada, "block").expect(200)):
-        shapes.account(answer.json)
-        check("secret" not in answer.text.lower(), answer.text)
-    edge("DELETE", bob, eve, "mute").problem(404)
-    check("secret" not in edge("DELETE", bob, ada, "block").expect(200).text.lower())
+        edge("PUT", bob, other, "mute").problem(404)
+    for method, other, kind in (("DELETE", ada, "block"), ("DELETE", ada, "mute"), ("DELETE", eve, "mute"),
+                                ("PUT", ada, "block"), ("PUT", eve, "block"), ("DELETE", eve, "block")):
+        for _ in range(2):  # whether it changes something or not
+            answer = edge(method, bob, other, kind).expect(200)
+            equal(shapes.account(answer.json)["id"], other.id)
+            check("secret" not in answer.text.lower(), answer.text)
 
 
 @test("graph-mute-hides-from-the-feed-alone-and-the-muted-cannot-tell")
@@ -181,6 +179,29 @@ def _():
         fans[0].get(f"/v1/accounts/{fans[0].id}/{path}?cursor={cursor}").problem(400)
     cursor = star.get(f"/v1/accounts/{star.id}/followers?limit=2").json["next_cursor"]
     star.get(f"/v1/accounts/{star.id}/following?cursor={cursor}").problem(400)
+
+
+@test("graph-ones-own-blocks-and-mutes-are-listed-whole-and-for-oneself-alone")
+def _():
+    me, others = somebody(), [somebody() for _ in range(5)]
+    for kind, path in (("block", "/v1/me/blocks"), ("mute", "/v1/me/mutes")):
+        ANYONE.get(path).problem(401)
+        equal(me.get(path).expect(200).json, {"items": [], "next_cursor": None})
+        for other in others:
+            edge("PUT", me, other, kind).expect(200)
+        for limit in (1, 2, 5, 200):
+            items = me.pages(path, limit=limit)
+            equal(sorted(shapes.ids(items)), sorted(o.id for o in others), f"{path} by {limit}")
+        shapes.listing(me.get(path).json, shapes.brief)
+        equal(others[0].get(path).json["items"], [])
+        cursor = me.get(path + "?limit=2").json["next_cursor"]
+        others[0].get(f"{path}?cursor={cursor}").problem(400)
+        me.get(f"/v1/accounts/{me.id}/followers?cursor={cursor}").problem(400)
+        for other in others[1:]:
+            edge("DELETE", me, other, kind).expect(200)
+        equal(shapes.ids(me.get(path).json["items"]), [others[0].id])
+        edge("DELETE", me, others[0], kind).expect(200)
+        equal(me.get(path).json["items"], [])
 
 
 @test("graph-pages-hold-while-people-come-and-go")

@@ -5,13 +5,14 @@
 #include "base/check.h"
 #include "view/memory/engine.h"
 
-enum { COLUMN_STRIPED_FROM = 4 };
+enum { COLUMN_STRIPED_FROM = 5 };
 
 enum err accounts_init(struct memory_views *m)
 {
     static const size_t widths[COUNT_OF(m->columns)] = {
-        sizeof *m->ids,     sizeof *m->seen,  sizeof *m->timelines, sizeof *m->people,
-        sizeof *m->latches, sizeof *m->awake, sizeof *m->hidden,    sizeof *m->pulled,
+        sizeof *m->ids,     sizeof *m->seen,    sizeof *m->timelines, sizeof *m->people,
+        sizeof *m->changes, sizeof *m->latches, sizeof *m->awake,     sizeof *m->hidden,
+        sizeof *m->pulled,
     };
     for (size_t i = 0; i < COUNT_OF(m->columns); i++) {
         size_t max = i < COLUMN_STRIPED_FROM ? ACCOUNTS_MAX : ACCOUNTS_MAX / STRIPE_SLOTS;
@@ -22,10 +23,11 @@ enum err accounts_init(struct memory_views *m)
     m->seen = m->columns[1].base;
     m->timelines = m->columns[2].base;
     m->people = m->columns[3].base;
-    m->latches = m->columns[4].base;
-    m->awake = m->columns[5].base;
-    m->hidden = m->columns[6].base;
-    m->pulled = m->columns[7].base;
+    m->changes = m->columns[4].base;
+    m->latches = m->columns[5].base;
+    m->awake = m->columns[6].base;
+    m->hidden = m->columns[7].base;
+    m->pulled = m->columns[8].base;
     block_pool_init(&m->pool);
     return directory_init(&m->directory, 0) ? OK : ERR_NO_MEMORY;
 }

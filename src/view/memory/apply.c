@@ -35,6 +35,7 @@ static enum err apply_follow(struct memory_views *m, uint32_t viewer, uint32_t a
     bool changed = false;
     enum err e = OK;
     lock_both(m, viewer, author);
+    m->changes[viewer]++;
     if (on) {
         bool added;
         e = slot_list_add(following, author, &added, &t->bytes);
@@ -59,6 +60,7 @@ static enum err apply_mute(struct memory_views *m, uint32_t viewer, uint32_t aut
     struct person *p = &m->people[viewer];
     enum err e = OK;
     person_lock(m, viewer);
+    m->changes[viewer]++;
     if (on && !p->mutes) {
         p->mutes = calloc(1, sizeof *p->mutes);
         if (!p->mutes)
@@ -96,22 +98,34 @@ static enum err add_to_pull_list(struct memory_views *m, uint32_t author, uint64
     return pull_list_add(l, post, m->pull_cap, &t->bytes) ? OK : ERR_NO_MEMORY;
 }
 
+/* Counted before and after: whoever reads the lists' versions in between and finds them unchanged
+ * must not take that for the last word; see memory_stamp. */
+static enum err change_pull_list(struct memory_views *m, uint32_t author, uint64_t post, bool on,
+                                 struct tally *t)
+{
+    enum err e = OK;
+    struct pull_list *l = pull_of(m, author);
+    atomic_fetch_add(&m->pulls, 1);
+    if (on)
+        e = add_to_pull_list(m, author, post, t);
+    else if (l)
+        pull_list_remove(l, post);
+    atomic_fetch_add(&m->pulls, 1);
+    return e;
+}
+
 static enum err apply_post(struct memory_views *m, uint32_t author, const struct view_change *c,
                            struct tally *t)
 {
     struct timeline_env env = timeline_env_of(m, author);
     enum err e = OK;
     person_lock(m, author);
-    if (c->on) {
+    if (c->on)
         timeline_add(&m->timelines[author], &env, c->other);
-        if (c->value == DELIVERY_PULL)
-            e = add_to_pull_list(m, author, c->other, t);
-    } else {
+    else
         timeline_remove(&m->timelines[author], &env, c->other);
-        struct pull_list *l = pull_of(m, author);
-        if (l)
-            pull_list_remove(l, c->other);
-    }
+    if (c->on ? c->value == DELIVERY_PULL : pull_of(m, author) != NULL)
+        e = change_pull_list(m, author, c->other, c->on, t);
     person_unlock(m, author);
     t->entries += env.entries;
     return e;
@@ -135,6 +149,7 @@ static enum err apply_one(struct memory_views *m, const struct view_change *c, s
         return OK;
     case VIEW_HIDE:
         flag_set(m->hidden, slot, c->on);
+        atomic_fetch_add(&m->hides, 1);
         return OK;
     case VIEW_FOLLOW:
         return apply_follow(m, slot, other, c->on, t);
@@ -217,6 +232,7 @@ enum err memory_rebuild(struct views *v, uint64_t viewer, bool begin, const uint
     if (begin && t->state == TIMELINE_READY) {
         e = ERR_CONFLICT;
     } else if (begin) {
+        m->changes[slot]++;
         if (t->state == TIMELINE_DROPPED)
             t->state = TIMELINE_BUILDING;
         if (t->builders < TIMELINE_BUILDERS_MAX)
@@ -226,6 +242,7 @@ enum err memory_rebuild(struct views *v, uint64_t viewer, bool begin, const uint
         if (t->builders > 0 && t->builders < TIMELINE_BUILDERS_MAX)
             t->builders--;
         if (t->state == TIMELINE_BUILDING) {
+            m->changes[slot]++;
             t->state = TIMELINE_READY;
             timeline_merge(t, &env, ids, n, floor);
         } else if (t->state == TIMELINE_DROPPED) {

@@ -7,7 +7,15 @@
  * Tickets are the generations of key stripes. A change raises the generation of its key under the
  * shard's latch; a fill compares its ticket under the same latch. So a fill either was there before
  * the change, which then replaced or removed it, or sees a newer generation and gives up. Keys that
- * share a stripe make each other's fills fail now and then, which costs a fill and nothing else. */
+ * share a stripe make each other's fills fail now and then, which costs a fill and nothing else.
+ *
+ * `changes` counts changes of all keys, before and after the generation is raised, all under the
+ * latch that a get of that key takes, too. Whoever remembers `changes`, then gets cards, then takes
+ * tickets and finds `changes` as it was, has tickets of exactly the states that it got: a change
+ * after one of the gets and before the ticket would have counted itself before it raised the
+ * generation. Whoever remembers `changes`, then finds the tickets as they were, may from then on
+ * compare `changes` alone: a change that the tickets did not show yet counts itself once more after
+ * it raised the generation. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +29,9 @@
 enum {
     SHARDS_MAX = 64,
     SHARD_MIN_BYTES = 1 << 20,
-    GENERATIONS = 4096,
+    GENERATIONS_MIN = 1 << 12,
+    GENERATIONS_MAX = 1 << 17,
+    GENERATIONS_SHARE = 64, /* at most one part in this many of the budget, if it is large */
     LIKES_MAX = 1000,
     LOOKAHEAD = 32, /* keys prefetched at a time */
     /* shares of the budget, in sixteenths */
@@ -64,7 +74,9 @@ struct memory_cards {
     size_t shard_mask;
     struct shard *shards;
     _Atomic uint64_t post_hits, post_misses;
-    _Atomic uint64_t generations[GENERATIONS];
+    _Atomic uint64_t changes;
+    size_t generation_mask;
+    _Atomic uint64_t generations[];
 };
 
 /* A key's hash: the upper half chooses the shard, the lower half the bucket, the middle the
@@ -76,7 +88,7 @@ static struct shard *shard_of(struct memory_cards *c, uint64_t hash)
 
 static _Atomic uint64_t *generation_of(struct memory_cards *c, uint64_t hash)
 {
-    return &c->generations[(hash >> 40) % GENERATIONS];
+    return &c->generations[(hash >> 32) & c->generation_mask];
 }
 
 static struct memory_cards *memory_of(struct cards *c)
@@ -84,14 +96,20 @@ static struct memory_cards *memory_of(struct cards *c)
     return (struct memory_cards *)c;
 }
 
-static card_ticket memory_ticket(struct cards *base, uint64_t key)
+static uint64_t memory_tickets(struct cards *base, const uint64_t *keys, size_t n, card_ticket *out)
 {
-    return atomic_load(generation_of(memory_of(base), hash_u64(key)));
+    struct memory_cards *c = memory_of(base);
+    uint64_t changes = atomic_load(&c->changes);
+    for (size_t i = 0; i < n; i++)
+        out[i] = atomic_load(generation_of(c, hash_u64(keys[i])));
+    return changes;
 }
 
 static void changed(struct memory_cards *c, uint64_t hash)
 {
+    atomic_fetch_add(&c->changes, 1);
     atomic_fetch_add(generation_of(c, hash), 1);
+    atomic_fetch_add(&c->changes, 1);
 }
 
 static bool is_stale(struct memory_cards *c, uint64_t hash, card_ticket ticket)
@@ -414,13 +432,19 @@ static size_t shelf_bytes(const struct shelf *s)
     return s->bytes + (s->mask + 1) * sizeof(struct shelf_bucket);
 }
 
+static size_t fixed_bytes(const struct memory_cards *c)
+{
+    return sizeof *c + (c->generation_mask + 1) * sizeof c->generations[0] +
+           (c->shard_mask + 1) * sizeof *c->shards;
+}
+
 static void memory_stats(struct cards *base, struct card_stats *out)
 {
     struct memory_cards *c = memory_of(base);
     *out = (struct card_stats){
         .post_hits = atomic_load(&c->post_hits),
         .post_misses = atomic_load(&c->post_misses),
-        .bytes = sizeof *c + (c->shard_mask + 1) * sizeof *c->shards,
+        .bytes = fixed_bytes(c),
         .bytes_max = c->bytes_max,
     };
     for (size_t i = 0; i <= c->shard_mask; i++) {
@@ -450,7 +474,7 @@ static void memory_free(struct cards *base)
 }
 
 static const struct cards_ops memory_ops = {
-    .ticket = memory_ticket,
+    .tickets = memory_tickets,
     .posts = memory_posts,
     .put_post = memory_put_post,
     .post_gone = memory_post_gone,
@@ -467,9 +491,14 @@ static const struct cards_ops memory_ops = {
 
 struct cards *cards_memory_new(size_t bytes_max, struct clock *clock)
 {
-    struct memory_cards *c = calloc(1, sizeof *c);
+    size_t generations = GENERATIONS_MIN;
+    while (generations < GENERATIONS_MAX &&
+           generations * 2 * sizeof(uint64_t) <= bytes_max / GENERATIONS_SHARE)
+        generations *= 2;
+    struct memory_cards *c = calloc(1, sizeof *c + generations * sizeof c->generations[0]);
     if (!c)
         return NULL;
+    c->generation_mask = generations - 1;
     c->cards.ops = &memory_ops;
     c->clock = clock;
     c->bytes_max = bytes_max;
@@ -481,7 +510,7 @@ struct cards *cards_memory_new(size_t bytes_max, struct clock *clock)
     bool good = c->shards != NULL;
     if (good)
         memset(c->shards, 0, shards * sizeof *c->shards);
-    size_t fixed = sizeof *c + shards * sizeof *c->shards;
+    size_t fixed = fixed_bytes(c);
     size_t share = (bytes_max > fixed ? bytes_max - fixed : 0) / shards / 16;
     for (size_t i = 0; i < shards && good; i++) {
         struct shard *s = &c->shards[i];

@@ -35,7 +35,6 @@ static void note_walk(struct memory_views *m, const struct audience_cursor *c)
     uint32_t before = atomic_load(&m->walked_at);
     while (before < started && !atomic_compare_exchange_weak(&m->walked_at, &before, started)) {
     }
-    atomic_thread_fence(memory_order_seq_cst); /* noted before any visit is looked at */
 }
 
 static bool wanted(struct memory_views *m, const struct seen_filter *f, uint32_t slot)
@@ -44,7 +43,7 @@ static bool wanted(struct memory_views *m, const struct seen_filter *f, uint32_t
         return false;
     if (f->part == AUDIENCE_ALL)
         return true;
-    uint32_t seen = atomic_load_explicit(&m->seen[slot], memory_order_relaxed);
+    uint32_t seen = atomic_load(&m->seen[slot]); /* in one order with walked_at */
     if (f->part == AUDIENCE_ACTIVE)
         return seen >= f->since;
     return seen < f->since || seen >= f->until;

@@ -57,13 +57,16 @@ struct memory_views {
     _Atomic uint32_t *seen; /* when last seen, in seconds; never falls */
     struct timeline *timelines;
     struct person *people;
+    uint64_t *changes; /* of what the latch guards for a viewer, appends to the timeline left out */
     struct latch *latches;   /* from here on by stripe: bit = slot % 64 */
     _Atomic uint64_t *awake; /* the timeline is not dropped */
     _Atomic uint64_t *hidden;
     _Atomic uint64_t *pulled; /* has a pull list */
-    struct column columns[8];
+    struct column columns[9];
     struct block_pool pool; /* the timelines' blocks */
 
+    _Atomic uint64_t hides; /* changes of `hidden`, counted after each */
+    _Atomic uint64_t pulls; /* changes of any pull list, counted before and after each */
     _Atomic uint32_t
         walked_at; /* the latest start of a walk over a part of the followers, seconds */
     _Atomic uint32_t sweep_at;
@@ -113,7 +116,8 @@ static inline void flag_set(_Atomic uint64_t *flags, uint32_t slot, bool on)
 
 static inline struct timeline_env timeline_env_of(struct memory_views *m, uint32_t slot)
 {
-    return (struct timeline_env){&m->pool, stripe_of(slot), (uint32_t)m->views.cap, 0};
+    return (struct timeline_env){
+        &m->pool, stripe_of(slot), (uint32_t)m->views.cap, 0, m->changes, m->timelines};
 }
 
 static inline struct pull_list *pull_of(struct memory_views *m, uint32_t slot)
@@ -156,6 +160,7 @@ enum err memory_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t 
                      size_t *n, uint64_t *floor);
 enum err memory_visible(struct views *v, uint64_t viewer, const uint64_t *authors, size_t n,
                         bool *out);
+enum err memory_stamp(struct views *v, uint64_t viewer, struct view_stamp *stamp, bool *same);
 enum err memory_neighbours(struct views *v, uint64_t account, bool followers, uint64_t after,
                            uint64_t *ids, size_t max, size_t *n);
 

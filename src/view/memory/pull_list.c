@@ -202,6 +202,11 @@ size_t pull_list_read(struct pull_list *l, uint64_t below, uint64_t above, uint6
     }
 }
 
+uint64_t pull_list_version(const struct pull_list *l)
+{
+    return atomic_load_explicit(&l->version, memory_order_acquire) + 1;
+}
+
 size_t pull_list_count(struct pull_list *l)
 {
     return atomic_load_explicit(&l->count, memory_order_relaxed);

@@ -23,4 +23,6 @@ void pull_list_raise_floor(struct pull_list *l, uint64_t floor);
  * thread. */
 size_t pull_list_read(struct pull_list *l, uint64_t below, uint64_t above, uint64_t *ids,
                       size_t max, uint64_t *floor);
+/* Rises with every change; begins above zero. Any thread. */
+uint64_t pull_list_version(const struct pull_list *l);
 size_t pull_list_count(struct pull_list *l); /* under the author's latch */

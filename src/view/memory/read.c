@@ -4,6 +4,8 @@
  * Which ones do is one bit per account, checked for everybody followed: 125 KB for a million
  * accounts stay in the cache, nothing has to be kept up to date per viewer, and an unfollow counts
  * at once. */
+#include <string.h>
+
 #include "view/memory/engine.h"
 
 enum { PULL_CHUNK = 256, SOURCE_IDS = 4, MERGE_CHUNK = 32, VISIBLE_CHUNK = 64 };
@@ -233,6 +235,68 @@ enum err memory_visible(struct views *v, uint64_t viewer, const uint64_t *author
     }
     return OK;
 }
+
+/* ---- stamps ---- */
+
+enum { STAMP_CHANGES, STAMP_FLOOR, STAMP_COUNT, STAMP_HIDES, STAMP_PULLS, STAMP_VERSIONS };
+
+/* The versions of the pull lists of everybody in `following`, added up. Lists are never taken away
+ * and their versions only rise, from above zero; so as long as the same people are followed, equal
+ * sums mean that no list has changed or appeared. */
+static uint64_t pull_versions(struct memory_views *m, const struct slot_list *following)
+{
+    uint32_t pulled[PULL_CHUNK];
+    uint64_t sum = 0;
+    for (uint32_t at = 0; at < following->count;) {
+        size_t n = pulled_among(m, following, &at, pulled);
+        for (size_t i = 0; i < n; i++)
+            __builtin_prefetch(&m->people[pulled[i]].pull);
+        for (size_t i = 0; i < n; i++) {
+            const struct pull_list *l = pull_of(m, pulled[i]);
+            sum += l ? pull_list_version(l) : 0;
+        }
+    }
+    return sum;
+}
+
+/* Exact counters, no hash: two different states never have one stamp.
+ *
+ * The viewer's own part (graph, mutes, timeline) changes under the latch together with `changes`,
+ * or is an append, which raises (floor, count); both are read under the latch. `hides` is counted
+ * after the flag is set: whoever looked at the flags before finds another count after.
+ *
+ * Pull lists belong to others. Their versions are only added up when any list anywhere has changed
+ * since the stamp, which `pulls` tells. A change counts itself before and after; `pulls` is read
+ * before the versions. Suppose the versions miss a change: then its second count is still to come,
+ * and once that change has returned, `pulls` differs from what this stamp holds. */
+enum err memory_stamp(struct views *v, uint64_t viewer, struct view_stamp *stamp, bool *same)
+{
+    struct memory_views *m = memory_of(v);
+    uint32_t slot = directory_find(&m->directory, viewer);
+    *same = false;
+    if (slot == DIRECTORY_NONE)
+        return ERR_NOT_FOUND;
+    const struct timeline *t = &m->timelines[slot];
+    __builtin_prefetch(t);
+    __builtin_prefetch(&m->changes[slot]);
+    struct view_stamp now;
+    now.part[STAMP_HIDES] = atomic_load(&m->hides);
+    now.part[STAMP_PULLS] = atomic_load(&m->pulls);
+    person_lock(m, slot);
+    now.part[STAMP_CHANGES] = m->changes[slot] + 1; /* zeros are no stamp */
+    now.part[STAMP_FLOOR] = t->floor;
+    now.part[STAMP_COUNT] = timeline_get(t, count);
+    bool own = memcmp(now.part, stamp->part, STAMP_PULLS * sizeof now.part[0]) == 0;
+    now.part[STAMP_VERSIONS] = own && now.part[STAMP_PULLS] == stamp->part[STAMP_PULLS]
+                                   ? stamp->part[STAMP_VERSIONS]
+                                   : pull_versions(m, &m->people[slot].following);
+    person_unlock(m, slot);
+    *same = own && now.part[STAMP_VERSIONS] == stamp->part[STAMP_VERSIONS];
+    *stamp = now;
+    return OK;
+}
+
+/* ---- neighbours ---- */
 
 /* The smallest ids are gathered in a heap with the greatest on top. */
 static void heap_sink(uint64_t *heap, size_t n, size_t at)

@@ -14,6 +14,11 @@
  * way collects from an empty start, under the same invariant, and its end is a merge. When memory
  * runs out the oldest ids make room early, or the timeline is dropped: both are safe.
  *
+ * Who wants to know later whether a timeline changed needs no work of the push: an append either
+ * raises the count, or, when something makes room for it, the floor. So as long as nothing but
+ * appends happens (floor, count) only rises, in that order of weight, and is equal only where it
+ * is the same moment. Everything else is counted in env->changes.
+ *
  * Ids lie in a chain of blocks, not in one array. People who follow the same accounts hold equally
  * many ids, and arrays would all have to grow at the same push, copying kilobytes each; a chain
  * grows by one block every thirty pushes and copies nothing. Reads begin at the newest end, where
@@ -57,6 +62,13 @@ static void raise_floor(struct timeline *t, uint64_t id)
 {
     if (id > t->floor)
         t->floor = id;
+}
+
+/* Something else than an append happens to it. */
+static void note_change(const struct timeline *t, const struct timeline_env *env)
+{
+    if (env->changes)
+        env->changes[t - env->first]++;
 }
 
 /* ---- the two ends of the chain ---- */
@@ -212,6 +224,8 @@ bool timeline_add_slow(struct timeline *t, struct timeline_env *env, uint64_t id
     bool newer = !b || b->ids[timeline_get(t, used) - 1] < id;
     if (!newer && find(t, id).found)
         return false;
+    if (!newer)
+        note_change(t, env);
     if (timeline_get(t, count) >= env->cap) {
         b = oldest_of(t);
         if (b->ids[timeline_get(t, first)] > id) {
@@ -234,6 +248,7 @@ bool timeline_remove(struct timeline *t, struct timeline_env *env, uint64_t id)
     struct spot s = find(t, id);
     if (!s.found)
         return false;
+    note_change(t, env);
     struct block *b = s.block;
     for (unsigned at = s.at;;) {
         if (at + 1 < block_end(t, b)) {
@@ -290,6 +305,7 @@ void timeline_remove_all(struct timeline *t, struct timeline_env *env, const uin
     struct block *to = oldest_of(t);
     unsigned to_at = timeline_get(t, first);
     size_t left = n; /* ids[left - 1] is the oldest not yet passed */
+    note_change(t, env);
     uint32_t kept = 0;
     for (struct block *from = to; from; from = from->newer) {
         unsigned end = block_end(t, from);
@@ -377,6 +393,7 @@ void timeline_merge(struct timeline *t, struct timeline_env *env, const uint64_t
 {
     for (size_t i = 1; i < n; i++)
         CHECK(ids[i] < ids[i - 1]);
+    note_change(t, env);
     raise_floor(t, floor);
     struct union_walk count = {descend(t), ids, n, 0, t->floor};
     uint32_t kept = 0;
@@ -404,6 +421,7 @@ void timeline_merge(struct timeline *t, struct timeline_env *env, const uint64_t
 void timeline_fill(struct timeline *t, struct timeline_env *env, const uint64_t *ids, size_t n,
                    uint64_t floor)
 {
+    note_change(t, env);
     t->floor = floor;
     if (n > env->cap) {
         raise_floor(t, ids[n - env->cap - 1]);
@@ -425,6 +443,7 @@ void timeline_fill(struct timeline *t, struct timeline_env *env, const uint64_t 
 
 void timeline_drop(struct timeline *t, struct timeline_env *env)
 {
+    note_change(t, env);
     free_chain(t, env);
     t->floor = 0;
     t->state = TIMELINE_DROPPED;

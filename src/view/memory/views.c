@@ -29,8 +29,8 @@ static void memory_stats(struct views *v, struct view_stats *out)
     struct memory_views *m = memory_of(v);
     uint32_t accounts = atomic_load_explicit(&m->accounts, memory_order_acquire);
     uint64_t awake = count_flags(m->awake, accounts);
-    uint64_t per_account =
-        sizeof *m->ids + sizeof *m->seen + sizeof *m->timelines + sizeof *m->people;
+    uint64_t per_account = sizeof *m->ids + sizeof *m->seen + sizeof *m->timelines +
+                           sizeof *m->people + sizeof *m->changes;
     *out = (struct view_stats){
         .accounts = accounts,
         .follows = (uint64_t)atomic_load(&m->follows),
@@ -67,6 +67,7 @@ static const struct views_ops memory_ops = {
     .edge = memory_edge,
     .home = memory_home,
     .visible = memory_visible,
+    .stamp = memory_stamp,
     .sweep = memory_sweep,
     .neighbours = memory_neighbours,
     .save = memory_save,

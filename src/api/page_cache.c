@@ -1,0 +1,339 @@
+/* Kept pages.
+ *
+ * A first page is a function of two things: what home() and visible() of its viewer say, and the
+ * cards of its posts, of their authors and of the viewer (likes). The first has a stamp
+ * (views_stamp), each card of the second has a ticket (cards_tickets). A page is kept together with
+ * the stamp and the tickets of everything that it was made of, and is answered when all of them are
+ * the same still. Nobody has to remember whose page a change concerns, and nothing is sent to this
+ * cache when something changes: it asks, at every read.
+ *
+ * Why no read ever shows what was removed before it began: a DELETE, an unfollow, a block, a mute,
+ * a suspension gives a card another ticket or a viewer another stamp before it is answered. Both
+ * are compared after the read began, so the page does not pass and is drawn anew, by the rules of
+ * model/feed.c. The same holds for additions that were answered, for edits, names and counters.
+ *
+ * Why a page that passes is what would be drawn now: it was kept only when nothing at all changed
+ * while it was read. The stamp is taken before and compared after. The cards' change counter is
+ * taken before, the tickets after, and then the counter must be as it was; so every ticket belongs
+ * to the very state that the page shows (view/memory/cards.c says why in detail). Stamps and
+ * tickets never come back once they have changed; so at the moment when the stamp is found equal
+ * the cards were those of the page, too, if their tickets are found equal afterwards.
+ *
+ * Which cards: those of the posts on the page, their authors', the viewer's; and the post that
+ * showed that there is a next page, because the cursor hangs on it. Posts that were left out need
+ * none: they are hidden by the graph, which the stamp covers, or gone, which is for ever. A page
+ * that took ids from truth (below the floor), or lost an item because its author was just deleted,
+ * is not kept: neither stamps nor tickets speak of that (`lasting`).
+ *
+ * As long as no card at all has changed since the last look, one counter stands for all tickets.
+ * It is read before the tickets are compared, and a change counts itself once more after its
+ * ticket has changed: that way the counter that is noted never covers more than was compared.
+ *
+ * Places are in sets of four, a set in one cache line, each shard of them under a lock that is held
+ * while a page is copied. A shard has its part of the budget; a hand goes round its places and lets
+ * go of pages that were not asked for since it came by last. */
+#include "api/page_cache.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/hash.h"
+
+enum {
+    SHARDS_MAX = 64,
+    SHARD_BYTES_MIN = 256 * 1024,
+    WAYS = 4,
+    PLACE_BYTES = 4096, /* of the budget for each place: pages are mostly larger */
+    KEYS_MAX = 2 * FEED_LIMIT_DEFAULT + 2,
+};
+
+struct page {
+    struct view_stamp stamp;
+    uint64_t card_changes; /* the tickets are known to have been the same at this count */
+    size_t size_bytes;
+    uint32_t head_len, body_len;
+    uint16_t key_count;
+    bool asked_for;
+    uint64_t words[]; /* the keys, their tickets; then head and body */
+};
+
+struct place {
+    uint64_t viewer;
+    struct page *page; /* NULL: free */
+};
+
+struct shard {
+    _Alignas(64) pthread_mutex_t lock;
+    struct place *places;
+    size_t hand;
+    size_t bytes, bytes_max; /* of pages */
+    uint64_t pages, hits, misses;
+};
+
+struct page_cache {
+    struct views *views;
+    struct cards *cards;
+    size_t shard_mask, set_mask;
+    size_t fixed_bytes, bytes_max;
+    struct shard shards[];
+};
+
+static size_t place_count(const struct page_cache *c)
+{
+    return (c->set_mask + 1) * WAYS;
+}
+
+struct page_cache *page_cache_new(size_t bytes_max, struct views *views, struct cards *cards)
+{
+    if (bytes_max < SHARD_BYTES_MIN)
+        return NULL;
+    size_t shards = 1, sets = 1;
+    while (shards < SHARDS_MAX && bytes_max / (shards * 2) >= SHARD_BYTES_MIN)
+        shards *= 2;
+    while (shards * sets * 2 * WAYS <= bytes_max / PLACE_BYTES)
+        sets *= 2;
+    size_t size = sizeof(struct page_cache) + shards * sizeof(struct shard);
+    struct page_cache *c = aligned_alloc(64, (size + 63) / 64 * 64);
+    CHECK(c);
+    memset(c, 0, size);
+    c->views = views;
+    c->cards = cards;
+    c->shard_mask = shards - 1;
+    c->set_mask = sets - 1;
+    c->bytes_max = bytes_max;
+    c->fixed_bytes = size + shards * sets * WAYS * sizeof(struct place);
+    for (size_t i = 0; i < shards; i++) {
+        struct shard *s = &c->shards[i];
+        pthread_mutex_init(&s->lock, NULL);
+        s->bytes_max = (bytes_max - c->fixed_bytes) / shards;
+        s->places = aligned_alloc(64, sets * WAYS * sizeof(struct place));
+        CHECK(s->places);
+        memset(s->places, 0, sets * WAYS * sizeof(struct place));
+    }
+    return c;
+}
+
+void page_cache_free(struct page_cache *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i <= c->shard_mask; i++) {
+        struct shard *s = &c->shards[i];
+        for (size_t k = 0; k < place_count(c); k++)
+            free(s->places[k].page);
+        free(s->places);
+        pthread_mutex_destroy(&s->lock);
+    }
+    free(c);
+}
+
+/* ---- places ---- */
+
+static struct shard *shard_of(struct page_cache *c, uint64_t hash)
+{
+    return &c->shards[(hash >> 48) & c->shard_mask];
+}
+
+static struct place *set_of(const struct page_cache *c, const struct shard *s, uint64_t hash)
+{
+    return &s->places[(hash & c->set_mask) * WAYS];
+}
+
+static struct place *find_place(struct place *set, uint64_t viewer)
+{
+    for (size_t i = 0; i < WAYS; i++) {
+        if (set[i].viewer == viewer && set[i].page)
+            return &set[i];
+    }
+    return NULL;
+}
+
+static void empty_place(struct shard *s, struct place *p)
+{
+    if (!p->page)
+        return;
+    s->bytes -= p->page->size_bytes;
+    s->pages--;
+    free(p->page);
+    *p = (struct place){0};
+}
+
+/* Where the viewer's page goes: where the old one is, a free place, or that of a page nobody asked
+ * for lately. */
+static struct place *choose_place(struct place *set, uint64_t viewer)
+{
+    struct place *chosen = find_place(set, viewer);
+    for (size_t i = 0; !chosen && i < WAYS; i++) {
+        if (!set[i].page)
+            chosen = &set[i];
+    }
+    for (size_t i = 0; !chosen && i < WAYS; i++) {
+        if (!set[i].page->asked_for)
+            chosen = &set[i];
+        set[i].page->asked_for = false;
+    }
+    return chosen ? chosen : &set[viewer % WAYS];
+}
+
+/* Makes room for `size` bytes. Two rounds take every page's mark away and then the page. */
+static void make_room(const struct page_cache *c, struct shard *s, size_t size)
+{
+    for (size_t steps = 2 * place_count(c); s->bytes + size > s->bytes_max && steps > 0; steps--) {
+        struct place *p = &s->places[s->hand];
+        s->hand = (s->hand + 1) % place_count(c);
+        if (p->page && p->page->asked_for)
+            p->page->asked_for = false;
+        else
+            empty_place(s, p);
+    }
+}
+
+/* ---- looking ---- */
+
+static bool cards_are_the_same(struct page_cache *c, struct page *p)
+{
+    card_ticket now[KEYS_MAX];
+    if (cards_tickets(c->cards, NULL, 0, NULL) == p->card_changes)
+        return true;
+    uint64_t changes = cards_tickets(c->cards, p->words, p->key_count, now);
+    if (memcmp(now, p->words + p->key_count, p->key_count * sizeof now[0]) != 0)
+        return false;
+    p->card_changes = changes;
+    return true;
+}
+
+static bool is_right(struct page_cache *c, struct page *p, uint64_t viewer)
+{
+    bool same;
+    return views_stamp(c->views, viewer, &p->stamp, &same) == OK && same &&
+           cards_are_the_same(c, p);
+}
+
+static void copy_out(const struct page *p, struct buf *head, struct buf *body)
+{
+    const char *bytes = (const char *)(p->words + 2 * (size_t)p->key_count);
+    buf_append(head, bytes, p->head_len);
+    buf_append(body, bytes + p->head_len, p->body_len);
+}
+
+static void begin_draft(struct page_cache *c, uint64_t viewer, struct page_draft *draft)
+{
+    bool same;
+    *draft = (struct page_draft){.viewer = viewer};
+    draft->card_changes = cards_tickets(c->cards, NULL, 0, NULL);
+    draft->good = views_stamp(c->views, viewer, &draft->stamp, &same) == OK;
+}
+
+bool page_cache_find(struct page_cache *c, uint64_t viewer, struct page_draft *draft,
+                     struct buf *head, struct buf *body)
+{
+    uint64_t hash = hash_u64(viewer);
+    struct shard *s = shard_of(c, hash);
+    pthread_mutex_lock(&s->lock);
+    struct place *place = find_place(set_of(c, s, hash), viewer);
+    bool right = place && is_right(c, place->page, viewer);
+    if (right) {
+        copy_out(place->page, head, body);
+        place->page->asked_for = true;
+        s->hits++;
+    } else {
+        if (place) /* it will never be right again */
+            empty_place(s, place);
+        s->misses++;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!right)
+        begin_draft(c, viewer, draft);
+    return right;
+}
+
+/* ---- keeping ---- */
+
+/* The keys of all cards that the page shows. */
+static size_t gather_keys(const struct feed_page *page, uint64_t viewer, uint64_t *keys)
+{
+    size_t n = 0;
+    keys[n++] = viewer;
+    if (page->beyond)
+        keys[n++] = page->beyond;
+    for (size_t i = 0; i < page->count; i++)
+        keys[n++] = page->items[i].card.id;
+    size_t authors = n;
+    for (size_t i = 0; i < page->count; i++) {
+        uint64_t author = page->items[i].card.author;
+        size_t k = authors;
+        while (k < n && keys[k] != author)
+            k++;
+        if (k == n)
+            keys[n++] = author;
+    }
+    return n;
+}
+
+static bool changed_meanwhile(struct page_cache *c, struct page_draft *draft)
+{
+    bool same;
+    return cards_tickets(c->cards, NULL, 0, NULL) != draft->card_changes ||
+           views_stamp(c->views, draft->viewer, &draft->stamp, &same) != OK || !same;
+}
+
+void page_cache_keep(struct page_cache *c, struct page_draft *draft, const struct feed_page *page,
+                     struct str head, struct str body)
+{
+    uint64_t keys[KEYS_MAX];
+    card_ticket tickets[KEYS_MAX];
+    if (!draft->good || !page->lasting || page->count > FEED_LIMIT_DEFAULT)
+        return;
+    size_t n = gather_keys(page, draft->viewer, keys);
+    (void)cards_tickets(c->cards, keys, n, tickets);
+    if (changed_meanwhile(c, draft))
+        return;
+
+    uint64_t hash = hash_u64(draft->viewer);
+    struct shard *s = shard_of(c, hash);
+    size_t size = sizeof(struct page) + 2 * n * sizeof(uint64_t) + head.len + body.len;
+    struct page *p = size <= s->bytes_max ? malloc(size) : NULL;
+    if (!p)
+        return;
+    *p = (struct page){.stamp = draft->stamp,
+                       .card_changes = draft->card_changes,
+                       .size_bytes = size,
+                       .head_len = (uint32_t)head.len,
+                       .body_len = (uint32_t)body.len,
+                       .key_count = (uint16_t)n};
+    memcpy(p->words, keys, n * sizeof keys[0]);
+    memcpy(p->words + n, tickets, n * sizeof tickets[0]);
+    char *bytes = (char *)(p->words + 2 * n);
+    if (head.len > 0)
+        memcpy(bytes, head.ptr, head.len);
+    if (body.len > 0)
+        memcpy(bytes + head.len, body.ptr, body.len);
+
+    pthread_mutex_lock(&s->lock);
+    struct place *place = choose_place(set_of(c, s, hash), draft->viewer);
+    empty_place(s, place);
+    make_room(c, s, size);
+    *place = (struct place){draft->viewer, p};
+    s->bytes += size;
+    s->pages++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void page_cache_stats(struct page_cache *c, struct page_cache_stats *out)
+{
+    *out = (struct page_cache_stats){0};
+    if (!c)
+        return;
+    out->bytes = c->fixed_bytes;
+    out->bytes_max = c->bytes_max;
+    for (size_t i = 0; i <= c->shard_mask; i++) {
+        struct shard *s = &c->shards[i];
+        pthread_mutex_lock(&s->lock);
+        out->hits += s->hits;
+        out->misses += s->misses;
+        out->pages += s->pages;
+        out->bytes += s->bytes;
+        pthread_mutex_unlock(&s->lock);
+    }
+}

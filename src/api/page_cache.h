@@ -1,0 +1,36 @@
+/* First pages of home feeds, kept as they were sent: body and Link line. A page is answered only
+ * while it is, byte for byte, what a read of views and cards would draw now. Bounded; any thread;
+ * never blocks for long. */
+#pragma once
+
+#include "base/buf.h"
+#include "model/feed.h"
+
+struct page_cache;
+
+/* What was true before a page was read. */
+struct page_draft {
+    uint64_t viewer;
+    struct view_stamp stamp;
+    uint64_t card_changes;
+    bool good; /* the views could say */
+};
+
+struct page_cache_stats {
+    uint64_t hits, misses, pages, bytes, bytes_max;
+};
+
+/* NULL when bytes_max is too small to keep a page, 0 above all. */
+struct page_cache *page_cache_new(size_t bytes_max, struct views *views, struct cards *cards);
+void page_cache_free(struct page_cache *c);
+
+/* True: head and body of the viewer's page are appended. False: *draft is begun; now read and draw
+ * the page, and hand it in. */
+bool page_cache_find(struct page_cache *c, uint64_t viewer, struct page_draft *draft,
+                     struct buf *head, struct buf *body);
+/* Keeps what was drawn from `page`, unless something changed since the draft was begun or the page
+ * cannot be kept at all. */
+void page_cache_keep(struct page_cache *c, struct page_draft *draft, const struct feed_page *page,
+                     struct str head, struct str body);
+
+void page_cache_stats(struct page_cache *c, struct page_cache_stats *out);
