@@ -1,7 +1,10 @@
 /* Tokens to callers.
  *
- * Tokens are random and long, and only their hash is compared: by the cache as a key, by truth
- * through an index. A cached caller is asked again after a minute at the latest (a JWT: when it
+ * Tokens are random and long, and only their hash is compared. Truth knows them by BLAKE2b, through
+ * an index. The cache, which is asked at every request, knows those that truth accepted by SipHash
+ * of 128 bits under a key that is drawn at the start and never leaves the process: nobody can work
+ * out, or try elsewhere, which other token would meet the same entry, and a blind guess hits one of
+ * n entries with a chance of n in 2^128. A cached caller is asked again after a minute at the latest (a JWT: when it
  * expires), and at once when its account or key was touched (auth_cache.h says how that cannot
  * race).
  *
@@ -26,6 +29,7 @@ enum {
     ASK_AGAIN_MS = 60 * 1000,
     SEEN_EVERY_MS = 10 * 60 * 1000,
     OPAQUE_TOKEN_MAX = 128,
+    ACTING_MAX = 64,
 };
 
 struct auth {
@@ -33,6 +37,7 @@ struct auth {
     struct auth_cache *cache;
     struct seen *seen;
     struct jwt_key *jwt; /* NULL: none accepted */
+    uint8_t cache_secret[crypto_shorthash_siphashx24_KEYBYTES];
     _Atomic uint64_t hits, misses, refused;
 };
 
@@ -48,6 +53,7 @@ enum err auth_new(const struct auth_config *config, struct auth **out, char why[
     CHECK(a);
     a->config = *config;
     a->jwt = jwt;
+    randombytes_buf(a->cache_secret, sizeof a->cache_secret);
     a->cache = auth_cache_new(config->entries_max ? config->entries_max : ENTRIES_DEFAULT);
     a->seen = seen_new(config->db, config->clock, config->session_life_ms, MARKS_MAX);
     *out = a;
@@ -82,26 +88,28 @@ static bool acting_is_sane(struct str acting)
     uint64_t id;
     char name[USERNAME_MAX];
     size_t len;
+    if (acting.len > ACTING_MAX)
+        return false;
     if (acting.len > 1 && acting.ptr[0] == '@')
         return username_normalize((struct str){acting.ptr + 1, acting.len - 1}, name, &len);
     return id_parse(acting, &id);
 }
 
-static void cache_key(struct credentials *c)
+/* Of the cache: the token and the account acted for. */
+static void cache_key(const struct auth *a, const struct credentials *c,
+                      uint8_t key[AUTH_KEY_BYTES])
 {
-    if (!c->acting.ptr) {
-        memcpy(c->key, c->token_hash, sizeof c->key);
+    _Static_assert((int)AUTH_KEY_BYTES == (int)crypto_shorthash_siphashx24_BYTES, "one size");
+    crypto_shorthash_siphashx24(key, (const uint8_t *)c->token.ptr, c->token.len, a->cache_secret);
+    if (!c->acting.ptr)
         return;
-    }
-    /* The control socket and a peer without a token both come with an empty hash: which of them it
-     * was is part of the key. */
-    const uint8_t control = c->control;
-    crypto_generichash_state state;
-    crypto_generichash_init(&state, NULL, 0, sizeof c->key);
-    crypto_generichash_update(&state, &control, sizeof control);
-    crypto_generichash_update(&state, c->token_hash, sizeof c->token_hash);
-    crypto_generichash_update(&state, (const uint8_t *)c->acting.ptr, c->acting.len);
-    crypto_generichash_final(&state, c->key, sizeof c->key);
+    /* The control socket and a peer without a token have the same key so far: which of them it was
+     * goes in, too. Tokens are printable: none is ever equal to this text. */
+    uint8_t text[1 + AUTH_KEY_BYTES + ACTING_MAX];
+    text[0] = c->control;
+    memcpy(text + 1, key, AUTH_KEY_BYTES);
+    memcpy(text + 1 + AUTH_KEY_BYTES, c->acting.ptr, c->acting.len);
+    crypto_shorthash_siphashx24(key, text, 1 + AUTH_KEY_BYTES + c->acting.len, a->cache_secret);
 }
 
 enum err auth_read(struct str authorization, struct str acting, bool control,
@@ -119,7 +127,6 @@ enum err auth_read(struct str authorization, struct str acting, bool control,
             *why = "Authorization must be: Bearer TOKEN";
             return ERR_UNAUTHENTICATED;
         }
-        token_hash(out->token, out->token_hash);
     }
     if (acting.ptr) {
         if (!acting_is_sane(acting)) {
@@ -128,7 +135,6 @@ enum err auth_read(struct str authorization, struct str acting, bool control,
         }
         out->acting = acting;
     }
-    cache_key(out);
     return OK;
 }
 
@@ -146,10 +152,10 @@ static void mark_seen(struct auth *a, const struct caller *caller)
     seen_mark(a->seen, caller->account, caller->session);
 }
 
-static bool find_cached(struct auth *a, const struct credentials *cred, struct caller *caller)
+static bool find_cached(struct auth *a, const uint8_t key[AUTH_KEY_BYTES], struct caller *caller)
 {
     bool mark = false;
-    if (!auth_cache_find(a->cache, cred->key, clock_mono_us(a->config.clock),
+    if (!auth_cache_find(a->cache, key, clock_mono_us(a->config.clock),
                          SEEN_EVERY_MS * INT64_C(1000), caller, &mark))
         return false;
     if (mark)
@@ -165,7 +171,9 @@ bool auth_find(struct auth *a, const struct credentials *cred, struct caller *ca
             .scopes = cred->control ? SCOPE_ACT | SCOPE_ADMIN | SCOPE_ADMIN_READ : 0};
         return true;
     }
-    bool found = find_cached(a, cred, caller);
+    uint8_t key[AUTH_KEY_BYTES];
+    cache_key(a, cred, key);
+    bool found = find_cached(a, key, caller);
     atomic_fetch_add_explicit(found ? &a->hits : &a->misses, 1, memory_order_relaxed);
     return found;
 }
@@ -224,7 +232,9 @@ static enum err read_session(struct tx *tx, void *arg)
 {
     struct question *q = arg;
     struct session session;
-    enum err e = session_find(tx, q->cred->token_hash, q->now_ms, &session);
+    uint8_t hash[TOKEN_HASH_BYTES];
+    token_hash(q->cred->token, hash);
+    enum err e = session_find(tx, hash, q->now_ms, &session);
     if (e)
         return e;
     q->entry.caller = (struct caller){.account = session.account, .session = session.id};
@@ -237,7 +247,9 @@ static enum err read_api_key(struct tx *tx, void *arg)
     struct question *q = arg;
     unsigned scopes = 0;
     uint64_t id = 0;
-    enum err e = api_key_find(tx, q->cred->token_hash, &id, &scopes);
+    uint8_t hash[TOKEN_HASH_BYTES];
+    token_hash(q->cred->token, hash);
+    enum err e = api_key_find(tx, hash, &id, &scopes);
     if (e)
         return e;
     q->entry.key_id = id;
@@ -382,9 +394,11 @@ enum err auth_resolve(struct auth *a, const struct credentials *cred, struct are
     int64_t ceiling_ms = (INT64_MAX - now_us) / 1000;
     q.entry.valid_until_us = now_us + (q.valid_ms < ceiling_ms ? q.valid_ms : ceiling_ms) * 1000;
     q.entry.seen_at_us = INT64_MIN / 2; /* not yet */
-    auth_cache_put(a->cache, cred->key, stamp, &q.entry);
+    uint8_t key[AUTH_KEY_BYTES];
+    cache_key(a, cred, key);
+    auth_cache_put(a->cache, key, stamp, &q.entry);
     struct caller again;
-    (void)find_cached(a, cred, &again); /* for the mark alone */
+    (void)find_cached(a, key, &again); /* for the mark alone */
     return OK;
 }
 

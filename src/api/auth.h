@@ -27,8 +27,6 @@ struct credentials {
     struct str token;  /* {NULL, 0}: none */
     struct str acting; /* Fantail-Account: an id or @username; {NULL, 0}: none */
     bool control;
-    uint8_t token_hash[TOKEN_HASH_BYTES];
-    uint8_t key[TOKEN_HASH_BYTES]; /* of the cache: the token and the account acted for */
 };
 
 /* Reads the headers' values ({NULL, 0}: absent). ERR_UNAUTHENTICATED: not a bearer token;

@@ -15,12 +15,19 @@
 
 enum { SHARDS = 64, WAYS = 8, STRIPES = 16384, ENTRIES_MIN = SHARDS * WAYS };
 
-/* A set's tags lie side by side, so that a look touches one line for them and one slot. */
+/* A set's tags lie side by side, and a slot is one cache line: a look touches one line for the tags
+ * and one for the slot. */
 struct slot {
-    uint8_t key[TOKEN_HASH_BYTES];
+    _Alignas(64) uint8_t key[AUTH_KEY_BYTES];
     uint64_t stamp;
-    struct auth_entry entry; /* valid_until_us 0: empty */
+    int64_t valid_until_us; /* 0: empty */
+    uint64_t account, session, key_id;
+    int32_t seen_at_s;
+    uint16_t scopes;
+    bool control;
 };
+
+_Static_assert(sizeof(struct slot) == 64, "one line");
 
 struct shard {
     _Alignas(64) pthread_mutex_t lock;
@@ -47,9 +54,11 @@ struct auth_cache *auth_cache_new(size_t entries_max)
         c->sets *= 2;
     for (size_t i = 0; i < SHARDS; i++) {
         pthread_mutex_init(&c->shards[i].lock, NULL);
-        c->shards[i].slots = calloc(c->sets * WAYS, sizeof(struct slot));
-        c->shards[i].tags = calloc(c->sets * WAYS, sizeof(uint32_t));
+        c->shards[i].slots = aligned_alloc(64, c->sets * WAYS * sizeof(struct slot));
+        c->shards[i].tags = aligned_alloc(64, (c->sets * WAYS * sizeof(uint32_t) + 63) / 64 * 64);
         CHECK(c->shards[i].slots && c->shards[i].tags);
+        memset(c->shards[i].slots, 0, c->sets * WAYS * sizeof(struct slot));
+        memset(c->shards[i].tags, 0, c->sets * WAYS * sizeof(uint32_t));
     }
     return c;
 }
@@ -114,13 +123,32 @@ static struct slot *slot_of(struct shard *shard, size_t set, const uint8_t *key)
 {
     for (size_t i = set; i < set + WAYS; i++) {
         if (shard->tags[i] == tag_of(key) &&
-            memcmp(shard->slots[i].key, key, TOKEN_HASH_BYTES) == 0)
+            memcmp(shard->slots[i].key, key, AUTH_KEY_BYTES) == 0)
             return &shard->slots[i];
     }
     return NULL;
 }
 
-void auth_cache_put(struct auth_cache *c, const uint8_t key[TOKEN_HASH_BYTES], uint64_t stamp,
+static int32_t seconds_of(int64_t us)
+{
+    int64_t s = us / 1000000;
+    return s < INT32_MIN ? INT32_MIN : s > INT32_MAX ? INT32_MAX : (int32_t)s;
+}
+
+static struct slot slot_with(const uint8_t *key, uint64_t stamp, const struct auth_entry *entry)
+{
+    struct slot s = {.stamp = stamp,
+                     .valid_until_us = entry->valid_until_us,
+                     .account = entry->caller.account,
+                     .session = entry->caller.session,
+                     .key_id = entry->key_id,
+                     .scopes = (uint16_t)entry->caller.scopes,
+                     .control = entry->caller.control};
+    memcpy(s.key, key, AUTH_KEY_BYTES);
+    return s;
+}
+
+void auth_cache_put(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], uint64_t stamp,
                     const struct auth_entry *entry)
 {
     struct shard *shard = shard_of(c, key);
@@ -131,23 +159,21 @@ void auth_cache_put(struct auth_cache *c, const uint8_t key[TOKEN_HASH_BYTES], u
     if (!same) {
         place = &shard->slots[set];
         for (size_t i = set; i < set + WAYS; i++) {
-            if (shard->slots[i].entry.valid_until_us < place->entry.valid_until_us)
+            if (shard->slots[i].valid_until_us < place->valid_until_us)
                 place = &shard->slots[i];
         }
     }
     /* Two fillers: the later stamp knows more. */
     if (!same || stamp >= place->stamp) {
-        int64_t seen_at_us = same ? place->entry.seen_at_us : entry->seen_at_us;
-        memcpy(place->key, key, TOKEN_HASH_BYTES);
+        int32_t seen_at_s = same ? place->seen_at_s : seconds_of(entry->seen_at_us);
+        *place = slot_with(key, stamp, entry);
+        place->seen_at_s = seen_at_s;
         shard->tags[place - shard->slots] = tag_of(key);
-        place->stamp = stamp;
-        place->entry = *entry;
-        place->entry.seen_at_us = seen_at_us;
     }
     pthread_mutex_unlock(&shard->lock);
 }
 
-bool auth_cache_find(struct auth_cache *c, const uint8_t key[TOKEN_HASH_BYTES], int64_t now_us,
+bool auth_cache_find(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], int64_t now_us,
                      int64_t seen_every_us, struct caller *caller, bool *mark_seen)
 {
     struct shard *shard = shard_of(c, key);
@@ -155,13 +181,12 @@ bool auth_cache_find(struct auth_cache *c, const uint8_t key[TOKEN_HASH_BYTES], 
     *mark_seen = false;
     pthread_mutex_lock(&shard->lock);
     struct slot *s = slot_of(shard, set_of(c, key), key);
-    if (s && now_us < s->entry.valid_until_us &&
-        !is_forgotten(c, s->stamp, s->entry.caller.account) &&
-        !is_forgotten(c, s->stamp, s->entry.key_id)) {
+    if (s && now_us < s->valid_until_us && !is_forgotten(c, s->stamp, s->account) &&
+        !is_forgotten(c, s->stamp, s->key_id)) {
         found = true;
-        *caller = s->entry.caller;
-        if (now_us - s->entry.seen_at_us >= seen_every_us && caller->account) {
-            s->entry.seen_at_us = now_us;
+        *caller = (struct caller){s->account, s->session, s->scopes, s->control};
+        if (now_us - s->seen_at_s * INT64_C(1000000) >= seen_every_us && caller->account) {
+            s->seen_at_s = seconds_of(now_us);
             *mark_seen = true;
         }
     }

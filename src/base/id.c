@@ -94,6 +94,10 @@ static void put_eight(char *out, uint32_t value)
 
 size_t id_format(uint64_t id, char out[ID_TEXT_MAX])
 {
+    if (id < 100) { /* most counters */
+        memcpy(out, str_digit_pairs + id * 2 + (id < 10), id < 10 ? 1 : 2);
+        return id < 10 ? 1 : 2;
+    }
     char digits[24];
     const uint64_t eight = 100000000;
     put_eight(digits, (uint32_t)(id / eight / eight));

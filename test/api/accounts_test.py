@@ -48,7 +48,8 @@ def _():
 
 @test("accounts-usernames-that-break-the-rules-are-422-and-make-nothing")
 def _():
-    for bad in ("", "ab", "a" * 31, "white space", "dash-ed", "über", "a/b", "né.e", "at@sign", "semi;colon", "a\nb", "\u0430da"):
+    for bad in ("", "ab", "a" * 31, "white space", "dash-ed", "über", "a/b", "né.e", "at@sign", "semi;colon", "a\nb",
+                "\u0430da"):
         check("username" in sign_up(bad).problem(422)["detail"], repr(bad))
     for good in ("abc", "a" * 30, "0.0", "___", "..."):
         equal(sign_up(good).expect(201).json["account"]["username"], good)

@@ -65,7 +65,8 @@ class World:
         self.deleted.add(post)
 
     def suspend(self, i, on=True):
-        self.server.operator.request("PUT" if on else "DELETE", f"/v1/admin/accounts/{self.people[i].id}/suspension").expect(204)
+        path = f"/v1/admin/accounts/{self.people[i].id}/suspension"
+        self.server.operator.request("PUT" if on else "DELETE", path).expect(204)
         (self.suspended.add if on else self.suspended.discard)(i)
 
     def expected(self, i):
@@ -83,7 +84,8 @@ class World:
                 equal(got, self.expected(i), f"the feed of person {i} by {limit}")
 
     def delivery(self, viewer, post):
-        facts = self.server.operator.get(f"/v1/admin/explain?user={self.people[viewer].id}&post={post}").expect(200).json["facts"]
+        path = f"/v1/admin/explain?user={self.people[viewer].id}&post={post}"
+        facts = self.server.operator.get(path).expect(200).json["facts"]
         return next(word for word in ("push", "pull") if any(f"its delivery is {word}" in fact for fact in facts))
 
     def check_all(self):

@@ -282,9 +282,9 @@ def _():
     check(theirs["id"] != first["id"])
     equal(me.get("/v1/me").json["post_count"], 1)
     # Per route and subject: the same word elsewhere is another key.
-    comment = me.post(f"/v1/posts/{first['id']}/comments", {"body": "one"}, headers={"Idempotency-Key": "shared"}).expect(201)
-    again = me.post(f"/v1/posts/{first['id']}/comments", {"body": "one"}, headers={"Idempotency-Key": "shared"}).expect(201)
-    equal(again.body, comment.body)
+    path, key = f"/v1/posts/{first['id']}/comments", {"Idempotency-Key": "shared"}
+    comment = me.post(path, {"body": "one"}, headers=key).expect(201)
+    equal(me.post(path, {"body": "one"}, headers=key).expect(201).body, comment.body)
     equal(me.get("/v1/posts/" + first["id"]).json["comment_count"], 1)
 
 

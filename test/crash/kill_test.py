@@ -157,7 +157,8 @@ def verify_post(world, feeds, post, state):
     left = world.gone.get(author, False)
     if state["alive"] is True and author not in world.gone:
         equal(answer.status, 200, f"acknowledged post {post} is lost")
-        check(answer.json["caption"] in state["captions"], f"post {post} says {answer.json['caption']!r}, not {state['captions']}")
+        caption = answer.json["caption"]
+        check(caption in state["captions"], f"post {post} says {caption!r}, not {state['captions']}")
         check(post in feeds[author], f"own post {post} is missing from person{author}'s feed")
         equal(feeds[author][post]["caption"], answer.json["caption"])
         equal(feeds[author][post]["like_count"], answer.json["like_count"])

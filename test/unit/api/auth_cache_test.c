@@ -9,16 +9,17 @@
 enum { MINUTE_US = 60 * 1000 * 1000 };
 #define SEEN_EVERY_US INT64_C(600000000)
 
-static void make_key(uint64_t n, uint8_t key[TOKEN_HASH_BYTES])
+static void make_key(uint64_t n, uint8_t key[AUTH_KEY_BYTES])
 {
-    struct str text = {(const char *)&n, sizeof n};
-    token_hash(text, key);
+    uint8_t hash[TOKEN_HASH_BYTES];
+    token_hash((struct str){(const char *)&n, sizeof n}, hash);
+    memcpy(key, hash, AUTH_KEY_BYTES);
 }
 
 static void put(struct auth_cache *c, uint64_t n, uint64_t stamp, uint64_t account, uint64_t key_id,
                 int64_t until_us)
 {
-    uint8_t key[TOKEN_HASH_BYTES];
+    uint8_t key[AUTH_KEY_BYTES];
     make_key(n, key);
     struct auth_entry entry = {
         .caller = {.account = account, .session = n},
@@ -31,7 +32,7 @@ static void put(struct auth_cache *c, uint64_t n, uint64_t stamp, uint64_t accou
 
 static bool find(struct auth_cache *c, uint64_t n, int64_t now_us, bool *mark)
 {
-    uint8_t key[TOKEN_HASH_BYTES];
+    uint8_t key[AUTH_KEY_BYTES];
     struct caller caller;
     bool unused;
     make_key(n, key);
