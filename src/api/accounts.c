@@ -109,7 +109,7 @@ static enum err show_account(struct call *c, struct tx *tx, uint64_t id)
     if (e)
         return e;
     bool self = id == c->caller.account;
-    account_write(&c->json, &account, self ? NULL : &relationship, self);
+    account_write(&c->json, &account, self || !c->caller.account ? NULL : &relationship, self);
     return OK;
 }
 
@@ -135,7 +135,7 @@ static enum err find_by_username(struct call *c, struct tx *tx, struct str usern
         return e;
     if (!e) {
         bool self = account.id == c->caller.account;
-        account_write(&c->json, &account, self ? NULL : &relationship, self);
+        account_write(&c->json, &account, self || !c->caller.account ? NULL : &relationship, self);
     }
     call_list_end(c, 0);
     return OK;

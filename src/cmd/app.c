@@ -171,8 +171,11 @@ static enum err make_engine(struct app *app)
     struct engine_config config;
     engine_config_default(&config);
     set_lanes(s, &config);
-    struct sink_env env = {
-        .db = api->db, .views = api->views, .cards = api->cards, .clock = api->clock};
+    struct sink_env env = {.db = api->db,
+                           .views = api->views,
+                           .cards = api->cards,
+                           .clock = api->clock,
+                           .celebrity_threshold = &app->keeper.threshold};
     api->engine = engine_new(&config, model_rules, model_rule_count, env, app->bus);
     enum err e = celebrity_keeper_init(&app->keeper, api->db, api->clock, s->celebrity_adaptive,
                                        s->celebrity_threshold, s->celebrity_min, s->celebrity_max,

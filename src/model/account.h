@@ -7,6 +7,8 @@
 #include "base/json_out.h"
 #include "port/db.h"
 
+struct follow_policy;
+
 enum account_state { ACCOUNT_ACTIVE = 0, ACCOUNT_SUSPENDED = 1, ACCOUNT_DELETED = 2 };
 
 enum {
@@ -72,7 +74,8 @@ enum err account_suspend(struct tx *tx, uint64_t id, bool suspended); /* idempot
 enum err account_delete(struct tx *tx, uint64_t id);
 /* One bounded slice of that removal (at most `max` rows); *more: call again. Keeps all counters
  * right. */
-enum err account_purge_slice(struct tx *tx, uint64_t id, size_t max, bool *more);
+enum err account_purge_slice(struct tx *tx, uint64_t id, size_t max,
+                             const struct follow_policy *policy, bool *more);
 
 enum err account_relationship(struct tx *tx, uint64_t viewer, uint64_t other,
                               struct relationship *out);

@@ -6,6 +6,7 @@
  * edge says so by an event, so that counters never drift from rows and the views never from truth.
  */
 #include "model/account.h"
+#include "model/follow.h"
 
 /* What a slice does for one kind of row: reads at most `max`, removes them. *found: how many there
  * were. */
@@ -39,46 +40,23 @@ static enum err read_pairs(struct tx *tx, const char *sql, uint64_t account, siz
 
 /* A row that is gone by now (with many writers somebody may have been faster) took its count along.
  */
-static enum err end_follow(struct tx *tx, uint64_t follower, uint64_t followee)
-{
-    int64_t removed = 0;
-    enum err e = tx_exec(tx, "DELETE FROM follows WHERE follower_id = $1 AND followee_id = $2",
-                         DB_ARGS(DB_I64(follower), DB_I64(followee)), &removed);
-    if (e || removed == 0)
-        return e;
-    e = tx_exec(tx, "UPDATE accounts SET following_count = following_count - 1 WHERE id = $1",
-                DB_ARGS(DB_I64(follower)), NULL);
-    if (!e)
-        e = tx_exec(tx, "UPDATE accounts SET follower_count = follower_count - 1 WHERE id = $1",
-                    DB_ARGS(DB_I64(followee)), NULL);
-    if (!e)
-        e = outbox_emit(
-            tx,
-            (struct event){.type = EVENT_FOLLOW_REMOVED, .actor = follower, .object = followee});
-    return e;
-}
 
-static enum err purge_following(struct tx *tx, uint64_t account, size_t max, size_t *found)
+/* The edges of one direction. They end as if each side had unfollowed: counters, class crossings
+ * and events come with it. */
+static enum err purge_edges(struct tx *tx, uint64_t account, size_t max, bool followers,
+                            const struct follow_policy *policy, size_t *found)
 {
     struct pair rows[SLICE_MAX];
-    enum err e = read_pairs(
-        tx,
-        "SELECT followee_id, 0 FROM follows WHERE follower_id = $1 ORDER BY followee_id LIMIT $2",
-        account, max, rows, found);
+    const char *followers_sql = "SELECT follower_id, 0 FROM follows WHERE followee_id = $1 "
+                                "ORDER BY follower_id LIMIT $2";
+    const char *following_sql = "SELECT followee_id, 0 FROM follows WHERE follower_id = $1 "
+                                "ORDER BY followee_id LIMIT $2";
+    enum err e =
+        read_pairs(tx, followers ? followers_sql : following_sql, account, max, rows, found);
+    bool changed;
     for (size_t i = 0; !e && i < *found; i++)
-        e = end_follow(tx, account, rows[i].id);
-    return e;
-}
-
-static enum err purge_followers(struct tx *tx, uint64_t account, size_t max, size_t *found)
-{
-    struct pair rows[SLICE_MAX];
-    enum err e = read_pairs(
-        tx,
-        "SELECT follower_id, 0 FROM follows WHERE followee_id = $1 ORDER BY follower_id LIMIT $2",
-        account, max, rows, found);
-    for (size_t i = 0; !e && i < *found; i++)
-        e = end_follow(tx, rows[i].id, account);
+        e = followers ? follow_remove(tx, rows[i].id, account, policy, &changed)
+                      : follow_remove(tx, account, rows[i].id, policy, &changed);
     return e;
 }
 
@@ -249,13 +227,21 @@ static enum err purge_idempotency(struct tx *tx, uint64_t account, size_t max, s
 }
 
 static const purge_part parts[] = {
-    purge_following, purge_followers, purge_posts,    purge_likes,      purge_comments,
-    purge_muting,    purge_muted_by,  purge_blocking, purge_blocked_by, purge_idempotency,
+    purge_posts,    purge_likes,    purge_comments,   purge_muting,
+    purge_muted_by, purge_blocking, purge_blocked_by, purge_idempotency,
 };
 
-enum err account_purge_slice(struct tx *tx, uint64_t id, size_t max, bool *more)
+enum err account_purge_slice(struct tx *tx, uint64_t id, size_t max,
+                             const struct follow_policy *policy, bool *more)
 {
     *more = false;
+    for (int followers = 0; followers < 2; followers++) {
+        size_t found = 0;
+        enum err e = purge_edges(tx, id, max, followers, policy, &found);
+        *more = found > 0;
+        if (e || *more)
+            return e;
+    }
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         size_t found = 0;
         enum err e = parts[i](tx, id, max, &found);

@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/fault.h"
 #include "model/account.h"
+#include "model/follow.h"
 #include "port/cards.h"
 #include "port/db.h"
 #include "port/views.h"
@@ -136,13 +137,14 @@ enum err sink_forget(struct sink_env *env, const struct event *e, const uint64_t
 
 struct purge {
     uint64_t account;
+    struct follow_policy policy;
     bool more;
 };
 
 static enum err purge_slice(struct tx *tx, void *arg)
 {
     struct purge *p = arg;
-    return account_purge_slice(tx, p->account, PURGE_SLICE, &p->more);
+    return account_purge_slice(tx, p->account, PURGE_SLICE, &p->policy, &p->more);
 }
 
 enum err sink_purge(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
@@ -150,7 +152,8 @@ enum err sink_purge(struct sink_env *env, const struct event *e, const uint64_t 
 {
     (void)members;
     (void)n;
-    struct purge p = {.account = e->actor};
+    struct purge p = {.account = e->actor,
+                      .policy.celebrity_threshold = atomic_load(env->celebrity_threshold)};
     enum err error = db_write(env->db, purge_slice, &p, NULL);
     if (error)
         return error;

@@ -3,6 +3,7 @@
  * kind of fan-out is one row plus its sink. */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,6 +44,7 @@ struct sink_env {
     struct views *views;
     struct cards *cards;
     struct clock *clock;
+    const _Atomic int64_t *celebrity_threshold; /* as it is now; NULL where no sink asks */
 };
 
 struct sink_result {

@@ -404,5 +404,26 @@ def _():
     check("access-control-allow-origin" not in answer.headers)
 
 
+@test("accounts-deleted-followers-end-an-authors-celebrity-class")
+def _():
+    with Server(celebrity_threshold=3, celebrity_adaptive=False) as server:
+        star = server.sign_up("star")
+        fans = [server.sign_up(f"fan{i}") for i in range(3)]
+        for fan in fans:
+            fan.put(f"/v1/accounts/{star.id}/follow").expect(200)
+
+        def delivery():
+            post = star.post("/v1/posts", {"caption": "hello"}).expect(201).json["id"]
+            told = server.operator.get(f"/v1/admin/explain?user=fan0&post={post}").expect(200).text
+            return "pull" if "delivery is pull" in told else "push"
+
+        equal(delivery(), "pull", "three followers at a threshold of three")
+        for fan in fans[1:]:
+            fan.delete("/v1/me").expect(204)
+        server.drain()
+        equal(star.get("/v1/me").expect(200).json["follower_count"], 1)
+        equal(delivery(), "push", "one follower is left")
+
+
 if __name__ == "__main__":
     main()

@@ -137,8 +137,14 @@ void world_start(struct world *w, size_t timeline_cap)
     struct engine_config engine;
     engine_config_default(&engine);
     engine.mark_every_ms = 10;
-    struct sink_env env = {
-        .db = w->db, .views = views, .cards = w->cards, .clock = &w->clock.clock};
+    /* One thread moves this world: the policy's plain number may be read as the sinks read theirs.
+     */
+    const void *threshold = &w->policy.celebrity_threshold;
+    struct sink_env env = {.db = w->db,
+                           .views = views,
+                           .cards = w->cards,
+                           .clock = &w->clock.clock,
+                           .celebrity_threshold = threshold};
     w->engine = engine_new(&engine, model_rules, model_rule_count, env, w->bus);
     w->views = views;
     EXPECT(engine_recover(w->engine) == OK);

@@ -107,7 +107,12 @@ static void a_late_push_of_a_deleted_post_adds_nothing(void **state)
     world_drain(&w);
     world_act(&w, ACT_DELETE, bob, post);
     world_drain(&w);
-    struct sink_env env = {.db = w.db, .views = w.views, .cards = w.cards, .clock = &w.clock.clock};
+    _Atomic int64_t threshold = 10000;
+    struct sink_env env = {.db = w.db,
+                           .views = w.views,
+                           .cards = w.cards,
+                           .clock = &w.clock.clock,
+                           .celebrity_threshold = &threshold};
     struct event late = {.type = EVENT_POST_CREATED, .actor = bob, .object = post};
     struct audience_cursor cursor = {.part = AUDIENCE_ALL};
     struct sink_result result = {0};
