@@ -29,7 +29,7 @@ void sqlite_config_default(struct sqlite_config *c)
         .group_max = 512,
         .read_wait_ms = 1000,
         .cache_bytes = INT64_C(64) << 20,
-        .wal_limit_bytes = INT64_C(128) << 20,
+        .wal_limit_bytes = INT64_C(256) << 20,
     };
 }
 

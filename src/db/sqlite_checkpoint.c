@@ -2,10 +2,10 @@
  *
  * Most of the work is done while the writer goes on: passive checkpoints copy all that is committed
  * at their start. But the log can begin again from its front only when every frame is copied, and a
- * busy writer always adds some. So the passes are repeated until little is left, and then the
- * writer is held at its next group (checkpointer_enter) for the last few pages and their sync. The
- * next BEGIN then finds the log fully copied and begins it anew, reusing its blocks, which makes
- * the syncs cheaper too.
+ * busy writer always adds some. So the passes are repeated until little is left, the file is
+ * synced, and then the writer is held at its next group (checkpointer_enter) for the last few pages
+ * and their sync. The next BEGIN then finds the log fully copied and begins it anew, reusing its
+ * blocks, which makes the syncs cheaper too.
  *
  * A reader that still looks into the log keeps it from beginning again; the next round tries again.
  * Above wal_limit_bytes the held writer waits a moment for such readers. One that stays (a backup)
@@ -30,12 +30,9 @@ enum {
     RETRY_MS = 200 /* after a round that could not finish (no space, a reader) */
 };
 
-/* One pass; *rest_bytes: what is in the log and not yet in the file. */
-static enum err pass(struct checkpointer *k, int mode, int64_t *rest_bytes)
+/* What a failed call means; a sync that failed ends the store. */
+static enum err judge(struct checkpointer *k, int code)
 {
-    int in_log = 0, copied = 0;
-    int code = sqlite3_wal_checkpoint_v2(k->connection.handle, NULL, mode, &in_log, &copied);
-    *rest_bytes = in_log > copied ? (in_log - copied) * k->frame_bytes : 0;
     if (code == SQLITE_OK || (code & 0xff) == SQLITE_BUSY)
         return OK;
     enum err e = connection_error(&k->connection, code);
@@ -45,6 +42,26 @@ static enum err pass(struct checkpointer *k, int mode, int64_t *rest_bytes)
         writer_fail(&k->db->writer, detail);
     }
     return e;
+}
+
+/* One pass; *rest_bytes: what is in the log and not yet in the file. */
+static enum err pass(struct checkpointer *k, int mode, int64_t *rest_bytes)
+{
+    int in_log = 0, copied = 0;
+    int code = sqlite3_wal_checkpoint_v2(k->connection.handle, NULL, mode, &in_log, &copied);
+    *rest_bytes = in_log > copied ? (in_log - copied) * k->frame_bytes : 0;
+    return judge(k, code);
+}
+
+/* Syncs what the passes copied, while the writer goes on: SQLite itself syncs the file only when
+ * everything is copied, that is, while the writer is held, and would hold it for all of it. */
+static enum err flush(struct checkpointer *k)
+{
+    sqlite3_file *file = NULL;
+    int code = sqlite3_file_control(k->connection.handle, NULL, SQLITE_FCNTL_FILE_POINTER, &file);
+    if (code == SQLITE_OK && file && file->pMethods)
+        code = file->pMethods->xSync(file, SQLITE_SYNC_NORMAL | SQLITE_SYNC_DATAONLY);
+    return judge(k, code);
 }
 
 /* A whole round. */
@@ -57,6 +74,8 @@ static enum err checkpoint(struct checkpointer *k)
         if (e || rest <= REST_BYTES)
             break;
     }
+    if (!e)
+        e = flush(k);
     if (e)
         return e;
     bool large = atomic_load(&k->wal_bytes) > k->db->config.wal_limit_bytes;
