@@ -4,9 +4,9 @@
  * an index. The cache, which is asked at every request, knows those that truth accepted by SipHash
  * of 128 bits under a key that is drawn at the start and never leaves the process: nobody can work
  * out, or try elsewhere, which other token would meet the same entry, and a blind guess hits one of
- * n entries with a chance of n in 2^128. A cached caller is asked again after a minute at the latest (a JWT: when it
- * expires), and at once when its account or key was touched (auth_cache.h says how that cannot
- * race).
+ * n entries with a chance of n in 2^128. A cached caller is asked again after a minute at the
+ * latest (a JWT: when it expires), and at once when its account or key was touched (auth_cache.h
+ * says how that cannot race).
  *
  * Every caller with an account is marked as seen about every ten minutes: in the views at once,
  * which keeps their timeline alive and serves them early in large fan-outs; in truth by

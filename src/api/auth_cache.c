@@ -1,6 +1,9 @@
 /* An 8-way set-associative table under 64 locks. The key is a cryptographic hash, so any of its
  * bits choose a set, and only tokens that truth accepted are stored: a stranger cannot fill it.
- * Within a set the entry that ends first makes room.
+ * Within a set the entry that ends first makes room; free places end before all others.
+ *
+ * A slot is one cache line, and a key is looked for first where it is put when the set is empty: as
+ * long as the table is not crowded a look touches that one line.
  *
  * Forgets are numbered by one counter; `forgotten[stripe]` is the number of the last forget that
  * hit the stripe. Two accounts that share a stripe cost each other a needless look into truth, no
@@ -15,8 +18,6 @@
 
 enum { SHARDS = 64, WAYS = 8, STRIPES = 16384, ENTRIES_MIN = SHARDS * WAYS };
 
-/* A set's tags lie side by side, and a slot is one cache line: a look touches one line for the tags
- * and one for the slot. */
 struct slot {
     _Alignas(64) uint8_t key[AUTH_KEY_BYTES];
     uint64_t stamp;
@@ -32,7 +33,6 @@ _Static_assert(sizeof(struct slot) == 64, "one line");
 struct shard {
     _Alignas(64) pthread_mutex_t lock;
     struct slot *slots;
-    uint32_t *tags; /* the second word of each slot's key */
 };
 
 struct auth_cache {
@@ -55,10 +55,8 @@ struct auth_cache *auth_cache_new(size_t entries_max)
     for (size_t i = 0; i < SHARDS; i++) {
         pthread_mutex_init(&c->shards[i].lock, NULL);
         c->shards[i].slots = aligned_alloc(64, c->sets * WAYS * sizeof(struct slot));
-        c->shards[i].tags = aligned_alloc(64, (c->sets * WAYS * sizeof(uint32_t) + 63) / 64 * 64);
-        CHECK(c->shards[i].slots && c->shards[i].tags);
+        CHECK(c->shards[i].slots);
         memset(c->shards[i].slots, 0, c->sets * WAYS * sizeof(struct slot));
-        memset(c->shards[i].tags, 0, c->sets * WAYS * sizeof(uint32_t));
     }
     return c;
 }
@@ -70,7 +68,6 @@ void auth_cache_free(struct auth_cache *c)
     for (size_t i = 0; i < SHARDS; i++) {
         pthread_mutex_destroy(&c->shards[i].lock);
         free(c->shards[i].slots);
-        free(c->shards[i].tags);
     }
     free(c);
 }
@@ -104,27 +101,24 @@ static struct shard *shard_of(struct auth_cache *c, const uint8_t *key)
     return &c->shards[key[0] % SHARDS];
 }
 
-static size_t set_of(const struct auth_cache *c, const uint8_t *key)
+/* The i-th place where the key is looked for. */
+static struct slot *slot_at(const struct auth_cache *c, const struct shard *shard,
+                            const uint8_t *key, size_t i)
 {
     uint32_t bits;
     memcpy(&bits, key + 1, sizeof bits);
-    return (bits & (c->sets - 1)) * WAYS;
+    size_t set = bits & (c->sets - 1);
+    return &shard->slots[set * WAYS + (key[8] + i) % WAYS];
 }
 
-static uint32_t tag_of(const uint8_t *key)
+/* NULL: not there. */
+static struct slot *slot_of(const struct auth_cache *c, const struct shard *shard,
+                            const uint8_t *key)
 {
-    uint32_t tag;
-    memcpy(&tag, key + 8, sizeof tag);
-    return tag;
-}
-
-/* The key's slot in the set that begins at `set`; NULL: not there. */
-static struct slot *slot_of(struct shard *shard, size_t set, const uint8_t *key)
-{
-    for (size_t i = set; i < set + WAYS; i++) {
-        if (shard->tags[i] == tag_of(key) &&
-            memcmp(shard->slots[i].key, key, AUTH_KEY_BYTES) == 0)
-            return &shard->slots[i];
+    for (size_t i = 0; i < WAYS; i++) {
+        struct slot *s = slot_at(c, shard, key, i);
+        if (memcmp(s->key, key, AUTH_KEY_BYTES) == 0)
+            return s;
     }
     return NULL;
 }
@@ -153,14 +147,14 @@ void auth_cache_put(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], uin
 {
     struct shard *shard = shard_of(c, key);
     pthread_mutex_lock(&shard->lock);
-    size_t set = set_of(c, key);
-    struct slot *place = slot_of(shard, set, key);
+    struct slot *place = slot_of(c, shard, key);
     bool same = place != NULL;
     if (!same) {
-        place = &shard->slots[set];
-        for (size_t i = set; i < set + WAYS; i++) {
-            if (shard->slots[i].valid_until_us < place->valid_until_us)
-                place = &shard->slots[i];
+        place = slot_at(c, shard, key, 0);
+        for (size_t i = 1; i < WAYS; i++) {
+            struct slot *s = slot_at(c, shard, key, i);
+            if (s->valid_until_us < place->valid_until_us)
+                place = s;
         }
     }
     /* Two fillers: the later stamp knows more. */
@@ -168,7 +162,6 @@ void auth_cache_put(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], uin
         int32_t seen_at_s = same ? place->seen_at_s : seconds_of(entry->seen_at_us);
         *place = slot_with(key, stamp, entry);
         place->seen_at_s = seen_at_s;
-        shard->tags[place - shard->slots] = tag_of(key);
     }
     pthread_mutex_unlock(&shard->lock);
 }
@@ -180,7 +173,7 @@ bool auth_cache_find(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], in
     bool found = false;
     *mark_seen = false;
     pthread_mutex_lock(&shard->lock);
-    struct slot *s = slot_of(shard, set_of(c, key), key);
+    struct slot *s = slot_of(c, shard, key);
     if (s && now_us < s->valid_until_us && !is_forgotten(c, s->stamp, s->account) &&
         !is_forgotten(c, s->stamp, s->key_id)) {
         found = true;

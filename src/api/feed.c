@@ -39,7 +39,7 @@ enum err feed_show(struct call *c, struct tx *tx)
     if (!is_first_page(c))
         return draw_page(c, &page);
     struct page_draft draft;
-    if (page_cache_find(c->api->pages, c->caller.account, &draft, &x->head, &x->out))
+    if (page_cache_find(c->api->pages, c->caller.account, &draft, &x->head, &x->kept))
         return OK;
     size_t mark = x->head.len;
     enum err e = draw_page(c, &page);

@@ -29,12 +29,15 @@
  * It is read before the tickets are compared, and a change counts itself once more after its
  * ticket has changed: that way the counter that is noted never covers more than was compared.
  *
- * Places are in sets of four, a set in one cache line, each shard of them under a lock that is held
- * while a page is copied. A shard has its part of the budget; a hand goes round its places and lets
- * go of pages that were not asked for since it came by last. */
+ * Places are in sets of four, a set in one cache line, each shard of them under a lock. A shard has
+ * its part of the budget; a hand goes round its places and lets go of pages that were not asked for
+ * since it came by last. Head and body of a page never change and are counted references: its place
+ * holds one and every answer that is being sent another, so a body goes to the socket from where it
+ * lies. What a page is compared by belongs to its place and is touched under the lock only. */
 #include "api/page_cache.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -46,13 +49,16 @@ enum {
     WAYS = 4,
     PLACE_BYTES = 4096, /* of the budget for each place: pages are mostly larger */
     KEYS_MAX = 2 * FEED_LIMIT_DEFAULT + 2,
+    AHEAD_BYTES = 2048,
 };
 
 struct page {
+    struct http_body body;
+    _Atomic uint32_t refs;
     struct view_stamp stamp;
     uint64_t card_changes; /* the tickets are known to have been the same at this count */
     size_t size_bytes;
-    uint32_t head_len, body_len;
+    struct str head;
     uint16_t key_count;
     bool asked_for;
     uint64_t words[]; /* the keys, their tickets; then head and body */
@@ -114,20 +120,6 @@ struct page_cache *page_cache_new(size_t bytes_max, struct views *views, struct 
     return c;
 }
 
-void page_cache_free(struct page_cache *c)
-{
-    if (!c)
-        return;
-    for (size_t i = 0; i <= c->shard_mask; i++) {
-        struct shard *s = &c->shards[i];
-        for (size_t k = 0; k < place_count(c); k++)
-            free(s->places[k].page);
-        free(s->places);
-        pthread_mutex_destroy(&s->lock);
-    }
-    free(c);
-}
-
 /* ---- places ---- */
 
 static struct shard *shard_of(struct page_cache *c, uint64_t hash)
@@ -149,13 +141,20 @@ static struct place *find_place(struct place *set, uint64_t viewer)
     return NULL;
 }
 
+static void release_page(struct http_body *body)
+{
+    struct page *p = CONTAINER_OF(body, struct page, body);
+    if (atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) == 1)
+        free(p);
+}
+
 static void empty_place(struct shard *s, struct place *p)
 {
     if (!p->page)
         return;
     s->bytes -= p->page->size_bytes;
     s->pages--;
-    free(p->page);
+    release_page(&p->page->body);
     *p = (struct place){0};
 }
 
@@ -189,6 +188,20 @@ static void make_room(const struct page_cache *c, struct shard *s, size_t size)
     }
 }
 
+void page_cache_free(struct page_cache *c)
+{
+    if (!c)
+        return;
+    for (size_t i = 0; i <= c->shard_mask; i++) {
+        struct shard *s = &c->shards[i];
+        for (size_t k = 0; k < place_count(c); k++)
+            empty_place(s, &s->places[k]);
+        free(s->places);
+        pthread_mutex_destroy(&s->lock);
+    }
+    free(c);
+}
+
 /* ---- looking ---- */
 
 static bool cards_are_the_same(struct page_cache *c, struct page *p)
@@ -210,11 +223,13 @@ static bool is_right(struct page_cache *c, struct page *p, uint64_t viewer)
            cards_are_the_same(c, p);
 }
 
-static void copy_out(const struct page *p, struct buf *head, struct buf *body)
+/* Pages of thousands of people do not stay in the processor's caches. While the stamp is looked up,
+ * which is a walk through memory of its own, the page is already on its way. */
+static void fetch_ahead(const struct page *p)
 {
-    const char *bytes = (const char *)(p->words + 2 * (size_t)p->key_count);
-    buf_append(head, bytes, p->head_len);
-    buf_append(body, bytes + p->head_len, p->body_len);
+    const char *bytes = (const char *)p;
+    for (size_t at = 0; at < AHEAD_BYTES; at += 64)
+        __builtin_prefetch(bytes + at);
 }
 
 static void begin_draft(struct page_cache *c, uint64_t viewer, struct page_draft *draft)
@@ -226,16 +241,21 @@ static void begin_draft(struct page_cache *c, uint64_t viewer, struct page_draft
 }
 
 bool page_cache_find(struct page_cache *c, uint64_t viewer, struct page_draft *draft,
-                     struct buf *head, struct buf *body)
+                     struct buf *head, struct http_body **body)
 {
     uint64_t hash = hash_u64(viewer);
     struct shard *s = shard_of(c, hash);
     pthread_mutex_lock(&s->lock);
     struct place *place = find_place(set_of(c, s, hash), viewer);
+    if (place)
+        fetch_ahead(place->page);
     bool right = place && is_right(c, place->page, viewer);
     if (right) {
-        copy_out(place->page, head, body);
-        place->page->asked_for = true;
+        struct page *p = place->page;
+        buf_str(head, p->head);
+        *body = &p->body;
+        atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+        p->asked_for = true;
         s->hits++;
     } else {
         if (place) /* it will never be right again */
@@ -254,7 +274,7 @@ bool page_cache_find(struct page_cache *c, uint64_t viewer, struct page_draft *d
 static size_t gather_keys(const struct feed_page *page, uint64_t viewer, uint64_t *keys)
 {
     size_t n = 0;
-    keys[n++] = viewer;
+    keys[n++] = cards_likes_key(viewer);
     if (page->beyond)
         keys[n++] = page->beyond;
     for (size_t i = 0; i < page->count; i++)
@@ -296,15 +316,16 @@ void page_cache_keep(struct page_cache *c, struct page_draft *draft, const struc
     struct page *p = size <= s->bytes_max ? malloc(size) : NULL;
     if (!p)
         return;
-    *p = (struct page){.stamp = draft->stamp,
+    char *bytes = (char *)(p->words + 2 * n);
+    *p = (struct page){.body = {.bytes = {bytes + head.len, body.len}, .release = release_page},
+                       .refs = 1,
+                       .stamp = draft->stamp,
                        .card_changes = draft->card_changes,
                        .size_bytes = size,
-                       .head_len = (uint32_t)head.len,
-                       .body_len = (uint32_t)body.len,
+                       .head = {bytes, head.len},
                        .key_count = (uint16_t)n};
     memcpy(p->words, keys, n * sizeof keys[0]);
     memcpy(p->words + n, tickets, n * sizeof tickets[0]);
-    char *bytes = (char *)(p->words + 2 * n);
     if (head.len > 0)
         memcpy(bytes, head.ptr, head.len);
     if (body.len > 0)

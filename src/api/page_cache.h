@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "model/feed.h"
+#include "net/http.h"
 
 struct page_cache;
 
@@ -24,10 +25,10 @@ struct page_cache_stats {
 struct page_cache *page_cache_new(size_t bytes_max, struct views *views, struct cards *cards);
 void page_cache_free(struct page_cache *c);
 
-/* True: head and body of the viewer's page are appended. False: *draft is begun; now read and draw
- * the page, and hand it in. */
+/* True: the head of the viewer's page is appended, and *body is its body, to be released. False:
+ * *draft is begun; now read and draw the page, and hand it in. */
 bool page_cache_find(struct page_cache *c, uint64_t viewer, struct page_draft *draft,
-                     struct buf *head, struct buf *body);
+                     struct buf *head, struct http_body **body);
 /* Keeps what was drawn from `page`, unless something changed since the draft was begun or the page
  * cannot be kept at all. */
 void page_cache_keep(struct page_cache *c, struct page_draft *draft, const struct feed_page *page,

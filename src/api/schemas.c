@@ -114,7 +114,8 @@ const struct schema schemas[] = {
      "{'body':'Well said'}"},
 
     {"Status",
-     "{'type':'object','description':'engine and its lanes, views, cards, pages, db, http, pools, audit'}",
+     "{'type':'object','description':'engine and its lanes, views, cards, pages, db, http, pools, "
+     "audit'}",
      NULL},
     {"Key",
      "{'type':'object','properties':{'id':" ID ",'name':" TEXT ",'scopes':" TEXT

@@ -163,6 +163,54 @@ static bool prime(uint16_t port, const struct requests *requests)
     return load_run(&config, &result) == OK && result.answers == r.count;
 }
 
+/* The share of first pages that the server answered as they were kept. */
+static double page_hit_rate(uint16_t port)
+{
+    struct http_client *client = http_client_tcp("127.0.0.1", port);
+    struct buf text;
+    int status = 0;
+    double hits = 0, misses = 0;
+    if (!client)
+        return 0;
+    buf_init(&text, 1 << 20);
+    if (http_client_call(client, "GET", "/metrics", NULL, STR(""), &status, &text, 5000) == OK) {
+        struct str rest = buf_view(&text), line;
+        while (str_split(&rest, '\n', &line)) {
+            char copy[128];
+            snprintf(copy, sizeof copy, "%.*s", STR_ARG(line));
+            sscanf(copy, "fantail_page_hits_total %lf", &hits);
+            sscanf(copy, "fantail_page_misses_total %lf", &misses);
+        }
+    }
+    buf_done(&text);
+    http_client_free(client);
+    return hits + misses > 0 ? hits / (hits + misses) : 0;
+}
+
+/* The same pages from a server that keeps none: each is drawn. */
+static bool uncached_rounds(struct bench *b, uint16_t port, struct requests *viewers,
+                            uint16_t peer_port, struct requests *peer)
+{
+    struct load_result r;
+    double ours[ROUNDS_MAX], theirs[ROUNDS_MAX];
+    size_t n = (size_t)(b->rounds < ROUNDS_MAX ? b->rounds : ROUNDS_MAX);
+    if (!prime(port, viewers))
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (!run_load(b, port, viewers, 0, b->seconds * 1000, &r))
+            return false;
+        ours[i] = r.per_second;
+        if (peer && !run_load(b, peer_port, peer, 0, b->seconds * 1000, &r))
+            return false;
+        theirs[i] = r.per_second;
+    }
+    double peak = bench_median(ours, n);
+    bench_number(b, "uncached_per_s", peak, "pages/s at the peak, each drawn anew");
+    if (peer)
+        bench_number(b, "uncached_ratio_peer", peak / bench_median(theirs, n), "times the peer");
+    return true;
+}
+
 static bool feed_rounds(struct bench *b, uint16_t port, struct requests *viewers,
                         struct requests *fans, uint16_t peer_port, struct requests *peer)
 {
@@ -202,6 +250,7 @@ static bool feed_rounds(struct bench *b, uint16_t port, struct requests *viewers
     bench_number(b, "offered_per_s", peak * 0.3, "pages/s offered for the latencies below");
     bench_number(b, "p50_ms", quantile_ms(&r, 0.5), "ms");
     bench_number(b, "p99_ms", quantile_ms(&r, 0.99), "ms");
+    bench_number(b, "page_hit_rate", page_hit_rate(port), "of the pages were kept ones");
     return true;
 }
 
@@ -223,6 +272,13 @@ static int measure_feed(struct bench *b, struct world *w, struct arena *arena, s
         return command_fail(b->in, "the server did not start");
     bool good = feed_rounds(b, server.port, &mine, &celebrity, peer_port, b->peer ? &peer : NULL);
     bench_number(b, "rss_mib", (double)process_rss(server.pid) / 1048576, "MiB resident");
+    server_stop(&server, SIGTERM);
+    if (!good)
+        return EXIT_FAILED;
+    w->settings.page_cache_bytes = 0;
+    if (!server_start(&server, w))
+        return command_fail(b->in, "the server did not start again");
+    good = uncached_rounds(b, server.port, &mine, peer_port, b->peer ? &peer : NULL);
     server_stop(&server, SIGTERM);
     return good ? EXIT_DONE : EXIT_FAILED;
 }

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/id.h"
+#include "model/post.h"
 #include "net/http_client.h"
 
 /* Everyone was here an hour ago: active, and not so recently that a walk meets them twice. */
@@ -242,6 +243,32 @@ void world_forget_snapshot(const struct world *w)
     (void)unlink(path);
 }
 
+static enum err settle_tx(struct tx *tx, void *arg)
+{
+    const uint64_t *author = arg;
+    struct arena arena;
+    struct post_card card;
+    arena_init(&arena);
+    enum err e = post_create(tx, &(struct post_new){.author = *author, .caption = STR("First.")},
+                             &arena, &card);
+    if (!e)
+        tx->events.items[tx->events.count - 1].card = NULL; /* it dies with this arena */
+    arena_done(&arena);
+    return e;
+}
+
+enum err world_settle(const struct world *w, struct app *app)
+{
+    uint64_t author = world_account(w, w->accounts - 1);
+    struct api *api = app_api(app);
+    if (!app_start_workers(app))
+        return ERR_UNAVAILABLE;
+    enum err e = db_write(api->db, settle_tx, &author, NULL);
+    while (!e && !engine_drained(api->engine))
+        usleep(1000);
+    return e;
+}
+
 enum err world_fill_timelines(struct world *w, char why[300])
 {
     struct app *app;
@@ -257,6 +284,8 @@ enum err world_fill_timelines(struct world *w, char why[300])
         if (e == ERR_CONFLICT)
             e = OK;
     }
+    if (!e)
+        e = world_settle(w, app);
     snprintf(why, 300, "%s", err_title(e));
     app_close(app, 0);
     return e;
@@ -292,11 +321,12 @@ static bool wait_ready(struct server *s, double started_s)
 bool server_start(struct server *s, const struct world *w)
 {
     const struct settings *set = &w->settings;
-    char listen[64], threshold[32], cache[32];
+    char listen[64], threshold[32], cache[32], pages[32];
     s->port = (uint16_t)(20000 + (unsigned)getpid() % 20000);
     snprintf(listen, sizeof listen, "127.0.0.1:%u", s->port);
     snprintf(threshold, sizeof threshold, "%lld", (long long)set->celebrity_threshold);
     snprintf(cache, sizeof cache, "%lld", (long long)set->card_cache_bytes);
+    snprintf(pages, sizeof pages, "%lld", (long long)set->page_cache_bytes);
     double started_s = bench_now_s();
     s->pid = fork();
     if (s->pid < 0)
@@ -306,8 +336,8 @@ bool server_start(struct server *s, const struct world *w)
         dup2(null, STDOUT_FILENO);
         execl("/proc/self/exe", "fantail", "serve", "--data", w->folder, "--listen", listen,
               "--celebrity-adaptive", "off", "--celebrity-threshold", threshold, "--card-cache",
-              cache, "--log-level", "warn", "--rate-write", "0", "--rate-auth", "0",
-              "--snapshot-every", "1h", (char *)NULL);
+              cache, "--page-cache", pages, "--log-level", "warn", "--rate-write", "0",
+              "--rate-auth", "0", "--snapshot-every", "1h", (char *)NULL);
         _exit(127);
     }
     return wait_ready(s, started_s);

@@ -37,6 +37,9 @@ enum err world_set_counters(struct world *w, struct db *db, int64_t celebrity_fr
 /* Takes the saved views away, so that the next open brings them up from truth: rows were written
  * past them. */
 void world_forget_snapshot(const struct world *w);
+/* One post by somebody whom nobody follows, delivered: rows were written past the engine, and
+ * without an event there is no position to save the views at. */
+enum err world_settle(const struct world *w, struct app *app);
 /* Opens the world, gives every account an empty, complete timeline, saves the views and closes it
  * again. */
 enum err world_fill_timelines(struct world *w, char why[300]);

@@ -396,7 +396,7 @@ static enum err fill_draw(struct reading *r, const uint64_t *authors, struct str
     f->liked = liked;
     f->want_likes = want_likes;
     if (want_likes)
-        f->likes_ticket = cards_ticket(r->cards, r->viewer);
+        f->likes_ticket = cards_ticket(r->cards, cards_likes_key(r->viewer));
     for (size_t i = 0; i < n; i++) {
         if (!json[i].ptr)
             want_author(r, f, authors[i]);

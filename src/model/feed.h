@@ -23,7 +23,7 @@ struct feed_page {
     uint64_t next_below; /* where the next page begins; 0: this was the last */
     /* What else the page depends on, for those who keep it. */
     uint64_t beyond; /* the post that showed that there is more; 0: none was looked at */
-    bool lasting;    /* made of views and cards alone: it is right for as long as they are the same */
+    bool lasting; /* made of views and cards alone: it is right for as long as they are the same */
 };
 
 /* One page. With db NULL it works from memory alone and returns ERR_NEEDS_TRUTH when that is not

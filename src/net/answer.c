@@ -148,20 +148,21 @@ void answer_render(struct exchange *e, const struct date_line *date, bool keep_a
     if (x->out.failed || x->head.failed)
         answer_problem(x, 500, "the answer outgrew its limit");
     bool bodiless = x->status == 204 || x->status == 304;
-    e->wire_body_len = bodiless || x->method == HTTP_M_HEAD ? 0 : x->out.len;
+    size_t body_len = exchange_body(e).len;
+    e->wire_body_len = bodiless || x->method == HTTP_M_HEAD ? 0 : body_len;
 
     char *start = buf_reserve(&e->wire, FIXED_HEAD_MAX + x->content_type.len + x->head.len);
     CHECK(start);
     char *to = put_status_line(start, x->status);
     to = put(to, (struct str){date->text, DATE_LINE_LEN});
     if (!bodiless) {
-        if (x->out.len > 0) {
+        if (body_len > 0) {
             to = put(to, STR("Content-Type: "));
             to = put(to, x->content_type);
             to = put(to, STR("\r\n"));
         }
         to = put(to, STR("Content-Length: "));
-        to = put_number(to, x->out.len);
+        to = put_number(to, body_len);
         to = put(to, STR("\r\n"));
     }
     if (x->head.len > 0)

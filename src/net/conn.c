@@ -188,7 +188,8 @@ static void send_rest(struct conn *c, size_t sent, size_t total)
         sent = e->wire.len;
     }
     if (sent < total)
-        parts[count++] = uv_buf_init(e->x.out.ptr + (sent - e->wire.len), (unsigned)(total - sent));
+        parts[count++] = uv_buf_init((char *)exchange_body(e).ptr + (sent - e->wire.len),
+                                     (unsigned)(total - sent));
     if (uv_write(&e->write, &c->uv.stream, parts, count, on_written) != 0) {
         e->unsent = 0;
         conn_close(c);
@@ -214,7 +215,7 @@ static void send_answer(struct conn *c)
 
     size_t total = e->wire.len + e->wire_body_len;
     uv_buf_t parts[2] = {uv_buf_init(e->wire.ptr, (unsigned)e->wire.len),
-                         uv_buf_init(e->x.out.ptr, (unsigned)e->wire_body_len)};
+                         uv_buf_init((char *)exchange_body(e).ptr, (unsigned)e->wire_body_len)};
     int sent = uv_try_write(&c->uv.stream, parts, e->wire_body_len > 0 ? 2 : 1);
     if (sent > 0)
         LOOP_COUNT(loop, bytes_out, (uint64_t)sent);

@@ -24,8 +24,16 @@ struct exchange *exchange_new(struct loop *loop)
     return e;
 }
 
+static void release_body(struct exchange *e)
+{
+    if (e->x.kept)
+        e->x.kept->release(e->x.kept);
+    e->x.kept = NULL;
+}
+
 void exchange_free(struct exchange *e)
 {
+    release_body(e);
     request_done(&e->request);
     arena_done(&e->x.arena);
     buf_done(&e->wire);
@@ -43,6 +51,7 @@ static void reset_buffer(struct buf *b)
 
 void exchange_reset(struct exchange *e)
 {
+    release_body(e);
     request_reset(&e->request, EXCHANGE_KEEP_MAX);
     reset_buffer(&e->x.head);
     reset_buffer(&e->x.out);

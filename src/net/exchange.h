@@ -39,5 +39,11 @@ struct exchange *exchange_new(struct loop *loop);
 void exchange_free(struct exchange *e);
 void exchange_reset(struct exchange *e); /* ready for the next request */
 
+/* What is sent as the body. */
+static inline struct str exchange_body(const struct exchange *e)
+{
+    return e->x.kept && e->x.out.len == 0 ? e->x.kept->bytes : buf_view(&e->x.out);
+}
+
 /* Shows the complete request to the handler's side. */
 void exchange_present(struct exchange *e, struct str peer, bool control, unsigned loop_index);

@@ -37,6 +37,13 @@ enum { HTTP_HEADERS_MAX = 100, HTTP_HEAD_MAX = 16 * 1024, HTTP_BODY_MAX = 1024 *
 /* Ceilings of an answer: one that outgrows them is sent as 500 instead. */
 enum { HTTP_ANSWER_HEAD_MAX = 16 * 1024, HTTP_ANSWER_MAX = 64 * 1024 * 1024 };
 
+/* A body that is not copied into the answer: it is sent as it lies, by any number of exchanges at
+ * once, and never changes. */
+struct http_body {
+    struct str bytes;
+    void (*release)(struct http_body *b); /* the exchange needs it no more; any thread */
+};
+
 /* One request and its answer. Everything in it lives until the answer was sent; allocate what
  * belongs to the request from `arena`. */
 struct http_exchange {
@@ -58,6 +65,7 @@ struct http_exchange {
     struct buf head;         /* extra header lines, each "Name: value\r\n" */
     struct str content_type; /* static text; "application/json" unless set */
     struct buf out;          /* the body */
+    struct http_body *kept;  /* sent in its place when `out` is empty; NULL: none */
     bool close;              /* close the connection after the answer */
 
     struct arena arena;

@@ -73,8 +73,13 @@ struct cards {
     const struct cards_ops *ops;
 };
 
-/* `key`: the post id, the account id, or the viewer's account id for likes. Take it before
- * reading truth. */
+/* A person's likes are another thing than the person's card: ids leave the top bit free. */
+static inline uint64_t cards_likes_key(uint64_t viewer)
+{
+    return viewer | UINT64_C(1) << 63;
+}
+
+/* `key`: the post id, the account id, or cards_likes_key(viewer). Take it before reading truth. */
 static inline card_ticket cards_ticket(struct cards *c, uint64_t key)
 {
     card_ticket ticket;

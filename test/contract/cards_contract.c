@@ -68,6 +68,11 @@ static struct post_card card(uint64_t id, const char *caption)
                               .caption_json = str_of(caption)};
 }
 
+static card_ticket likes_ticket(struct fixture *f, uint64_t viewer)
+{
+    return cards_ticket(f->c, cards_likes_key(viewer));
+}
+
 static void fill(struct fixture *f, uint64_t id, const char *caption)
 {
     struct post_card c = card(id, caption);
@@ -207,7 +212,7 @@ static void a_stale_fill_is_ignored(void **state)
     cards_put_account(f->c, before, 5, STR("{}"));
     assert_null(account_json(f, 5).ptr);
 
-    before = cards_ticket(f->c, 6);
+    before = likes_ticket(f, 6);
     cards_like(f->c, 6, 70, true);
     cards_put_likes(f->c, before, 6, NULL, 0, 0);
     assert_int_equal(liked(f, 6, 70), ERR_NEEDS_TRUTH);
@@ -281,7 +286,7 @@ static void likes_are_known_or_truth_is_asked(void **state)
     assert_int_equal(liked(f, 1, 10), ERR_NEEDS_TRUTH);
     cards_like(f->c, 1, 10, true); /* not loaded: stays so */
     assert_int_equal(liked(f, 1, 10), ERR_NEEDS_TRUTH);
-    cards_put_likes(f->c, cards_ticket(f->c, 1), 1, (const uint64_t[]){30, 20, 10}, 3, 5);
+    cards_put_likes(f->c, likes_ticket(f, 1), 1, (const uint64_t[]){30, 20, 10}, 3, 5);
     assert_true(likes(f, 1, 10));
     assert_true(likes(f, 1, 30));
     assert_false(likes(f, 1, 25));
@@ -289,9 +294,9 @@ static void likes_are_known_or_truth_is_asked(void **state)
     assert_int_equal(liked(f, 1, 5), ERR_NEEDS_TRUTH); /* at the floor: not known */
     bool out[3];
     assert_int_equal(cards_liked(f->c, 1, (const uint64_t[]){30, 20, 4}, 3, out), ERR_NEEDS_TRUTH);
-    cards_put_likes(f->c, cards_ticket(f->c, 1), 1, (const uint64_t[]){30}, 1, 0);
+    cards_put_likes(f->c, likes_ticket(f, 1), 1, (const uint64_t[]){30}, 1, 0);
     assert_false(likes(f, 1, 1)); /* all there are */
-    cards_put_likes(f->c, cards_ticket(f->c, 2), 2, NULL, 0, 0);
+    cards_put_likes(f->c, likes_ticket(f, 2), 2, NULL, 0, 0);
     assert_false(likes(f, 2, 30));
     assert_int_equal(cards_liked(f->c, 2, NULL, 0, NULL), OK);
 }
@@ -299,7 +304,7 @@ static void likes_are_known_or_truth_is_asked(void **state)
 static void likes_change(void **state)
 {
     struct fixture *f = *state;
-    cards_put_likes(f->c, cards_ticket(f->c, 1), 1, (const uint64_t[]){30, 10}, 2, 0);
+    cards_put_likes(f->c, likes_ticket(f, 1), 1, (const uint64_t[]){30, 10}, 2, 0);
     cards_like(f->c, 1, 20, true);
     cards_like(f->c, 1, 20, true);
     cards_like(f->c, 1, 10, false);
@@ -320,7 +325,7 @@ static void a_like_set_keeps_the_newest_thousand(void **state)
     uint64_t ids[1500];
     for (size_t i = 0; i < COUNT_OF(ids); i++)
         ids[i] = 10000 - 2 * i;
-    cards_put_likes(f->c, cards_ticket(f->c, 1), 1, ids, COUNT_OF(ids), 0);
+    cards_put_likes(f->c, likes_ticket(f, 1), 1, ids, COUNT_OF(ids), 0);
     assert_true(likes(f, 1, ids[999]));
     assert_int_equal(liked(f, 1, ids[1000]), ERR_NEEDS_TRUTH);
     cards_like(f->c, 1, 20000, true); /* the oldest makes room */
@@ -349,7 +354,7 @@ static void memory_stays_under_the_budget(void **state)
     for (uint64_t id = 1; id <= 20000; id++) {
         fill(f, id, caption + id % 2000);
         cards_put_account(f->c, cards_ticket(f->c, id), id, (struct str){caption, 200});
-        cards_put_likes(f->c, cards_ticket(f->c, id), id, many, id % COUNT_OF(many), 0);
+        cards_put_likes(f->c, likes_ticket(f, id), id, many, id % COUNT_OF(many), 0);
         cards_post_gone(f->c, id + 1000000);
         if (id % 500 == 0) {
             cards_stats(f->c, &s);
@@ -381,6 +386,83 @@ static void what_is_looked_at_stays(void **state)
     assert_true(kept >= LOVED * 8 / 10);
 }
 
+/* ---- 6: tickets ---- */
+
+enum { KEYS = 3, THE_POST = 7, THE_ACCOUNT = 5, THE_VIEWER = 6 };
+
+static const uint64_t keys[KEYS] = {THE_POST, THE_ACCOUNT, THE_VIEWER | UINT64_C(1) << 63};
+
+struct tickets {
+    uint64_t changes;
+    card_ticket of[KEYS];
+};
+
+static struct tickets take_tickets(struct fixture *f)
+{
+    struct tickets t;
+    t.changes = cards_tickets(f->c, keys, KEYS, t.of);
+    return t;
+}
+
+/* The key that has another ticket since `before`, which is brought up to date; 0: none. */
+static uint64_t changed_key(struct fixture *f, struct tickets *before)
+{
+    struct tickets now = take_tickets(f);
+    uint64_t key = 0;
+    for (size_t i = 0; i < KEYS; i++) {
+        if (now.of[i] != before->of[i]) {
+            assert_int_equal(key, 0); /* far apart: no stripe holds two of them */
+            key = keys[i] & INT64_MAX;
+        }
+    }
+    assert_int_equal(key != 0, now.changes != before->changes);
+    *before = now;
+    return key;
+}
+
+static void change_all(struct fixture *f, struct tickets *t)
+{
+    struct post_card c = card(THE_POST, "new");
+    cards_change_post(f->c, &c);
+    assert_int_equal(changed_key(f, t), THE_POST);
+    cards_post_counts(f->c, THE_POST, 1, -1);
+    assert_int_equal(changed_key(f, t), THE_POST);
+    cards_forget_account(f->c, THE_ACCOUNT);
+    assert_int_equal(changed_key(f, t), THE_ACCOUNT);
+    cards_like(f->c, THE_VIEWER, THE_POST, true);
+    assert_int_equal(changed_key(f, t), THE_VIEWER);
+    cards_like(f->c, THE_VIEWER, THE_POST, false);
+    assert_int_equal(changed_key(f, t), THE_VIEWER);
+}
+
+static void every_change_gives_another_ticket(void **state)
+{
+    struct fixture *f = *state;
+    struct tickets t = take_tickets(f);
+    change_all(f, &t); /* nothing is cached */
+    fill(f, THE_POST, "old");
+    cards_put_account(f->c, t.of[1], THE_ACCOUNT, STR("{}"));
+    cards_put_likes(f->c, t.of[2], THE_VIEWER, NULL, 0, 0);
+    assert_int_equal(changed_key(f, &t), 0); /* fills change nothing */
+    change_all(f, &t);
+    cards_post_gone(f->c, THE_POST);
+    assert_int_equal(changed_key(f, &t), THE_POST);
+}
+
+static void evictions_and_looks_keep_tickets(void **state)
+{
+    struct fixture *f = *state;
+    char caption[2000];
+    memset(caption, 'x', sizeof caption - 1);
+    caption[sizeof caption - 1] = 0;
+    fill(f, THE_POST, caption);
+    struct tickets t = take_tickets(f);
+    for (uint64_t id = 1000; id < 1000 + 4 * BUDGET / sizeof caption; id++)
+        fill(f, id, caption);
+    assert_int_equal(state_of(f, THE_POST), CARD_MISSING);
+    assert_int_equal(changed_key(f, &t), 0);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -399,6 +481,8 @@ int main(void)
         CASE(a_like_set_keeps_the_newest_thousand),
         CASE(memory_stays_under_the_budget),
         CASE(what_is_looked_at_stays),
+        CASE(every_change_gives_another_ticket),
+        CASE(evictions_and_looks_keep_tickets),
     };
     int failed = 0;
     for (size_t i = 0; i < COUNT_OF(engines); i++) {

@@ -10,9 +10,9 @@ enum { COLUMN_STRIPED_FROM = 5 };
 enum err accounts_init(struct memory_views *m)
 {
     static const size_t widths[COUNT_OF(m->columns)] = {
-        sizeof *m->ids,     sizeof *m->seen,    sizeof *m->timelines, sizeof *m->people,
-        sizeof *m->changes, sizeof *m->latches, sizeof *m->awake,     sizeof *m->hidden,
-        sizeof *m->pulled,
+        sizeof *m->ids,    sizeof *m->seen,    sizeof *m->timelines,
+        sizeof *m->people, sizeof *m->changes, sizeof *m->latches,
+        sizeof *m->awake,  sizeof *m->hidden,  sizeof *m->pulled,
     };
     for (size_t i = 0; i < COUNT_OF(m->columns); i++) {
         size_t max = i < COLUMN_STRIPED_FROM ? ACCOUNTS_MAX : ACCOUNTS_MAX / STRIPE_SLOTS;

@@ -242,7 +242,6 @@ enum err memory_rebuild(struct views *v, uint64_t viewer, bool begin, const uint
         if (t->builders > 0 && t->builders < TIMELINE_BUILDERS_MAX)
             t->builders--;
         if (t->state == TIMELINE_BUILDING) {
-            m->changes[slot]++;
             t->state = TIMELINE_READY;
             timeline_merge(t, &env, ids, n, floor);
         } else if (t->state == TIMELINE_DROPPED) {

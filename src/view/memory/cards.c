@@ -309,6 +309,12 @@ static uint32_t likes_below(const struct likes_entry *e, uint64_t id) /* how man
     return low;
 }
 
+/* The set lies where the viewer's hash says, under that shard's latch; its tickets are its own. */
+static uint64_t likes_generation(uint64_t viewer)
+{
+    return hash_u64(cards_likes_key(viewer));
+}
+
 static enum err memory_liked(struct cards *base, uint64_t viewer, const uint64_t *ids, size_t n,
                              bool *out)
 {
@@ -360,7 +366,7 @@ static void memory_put_likes(struct cards *base, card_ticket ticket, uint64_t vi
             e->ids[e->count++] = ids[i - 1];
     }
     latch_lock(&s->latch);
-    if (!is_stale(c, hash, ticket)) {
+    if (!is_stale(c, likes_generation(viewer), ticket)) {
         shelf_put(&s->likes, hash, &e->base);
         e = NULL;
     }
@@ -411,7 +417,7 @@ static void memory_like(struct cards *base, uint64_t viewer, uint64_t post, bool
     uint64_t hash = hash_u64(viewer);
     struct shard *s = shard_of(c, hash);
     latch_lock(&s->latch);
-    changed(c, hash);
+    changed(c, likes_generation(viewer));
     struct likes_entry *e = (struct likes_entry *)shelf_find(&s->likes, hash, viewer);
     if (e && on) {
         likes_insert(s, hash, e, post);

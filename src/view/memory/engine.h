@@ -57,7 +57,7 @@ struct memory_views {
     _Atomic uint32_t *seen; /* when last seen, in seconds; never falls */
     struct timeline *timelines;
     struct person *people;
-    uint64_t *changes; /* of what the latch guards for a viewer, appends to the timeline left out */
+    uint64_t *changes; /* of what the latch guards for a viewer, new ids in the timeline left out */
     struct latch *latches;   /* from here on by stripe: bit = slot % 64 */
     _Atomic uint64_t *awake; /* the timeline is not dropped */
     _Atomic uint64_t *hidden;
@@ -116,8 +116,8 @@ static inline void flag_set(_Atomic uint64_t *flags, uint32_t slot, bool on)
 
 static inline struct timeline_env timeline_env_of(struct memory_views *m, uint32_t slot)
 {
-    return (struct timeline_env){
-        &m->pool, stripe_of(slot), (uint32_t)m->views.cap, 0, m->changes, m->timelines};
+    return (struct timeline_env){&m->pool, stripe_of(slot), (uint32_t)m->views.cap,
+                                 0,        m->changes,      m->timelines};
 }
 
 static inline struct pull_list *pull_of(struct memory_views *m, uint32_t slot)

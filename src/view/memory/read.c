@@ -262,7 +262,7 @@ static uint64_t pull_versions(struct memory_views *m, const struct slot_list *fo
 /* Exact counters, no hash: two different states never have one stamp.
  *
  * The viewer's own part (graph, mutes, timeline) changes under the latch together with `changes`,
- * or is an append, which raises (floor, count); both are read under the latch. `hides` is counted
+ * or is a new id, which raises (floor, count); all are read under the latch. `hides` is counted
  * after the flag is set: whoever looked at the flags before finds another count after.
  *
  * Pull lists belong to others. Their versions are only added up when any list anywhere has changed

@@ -14,10 +14,10 @@
  * way collects from an empty start, under the same invariant, and its end is a merge. When memory
  * runs out the oldest ids make room early, or the timeline is dropped: both are safe.
  *
- * Who wants to know later whether a timeline changed needs no work of the push: an append either
- * raises the count, or, when something makes room for it, the floor. So as long as nothing but
- * appends happens (floor, count) only rises, in that order of weight, and is equal only where it
- * is the same moment. Everything else is counted in env->changes.
+ * Who wants to know later whether a timeline changed needs no work of the push: an id that comes
+ * either raises the count, or, when another makes room for it or it is not stored itself, the
+ * floor. So as long as ids only come (floor, count) only rises, in that order of weight, and is
+ * equal only when nothing came. Everything else is counted in env->changes.
  *
  * Ids lie in a chain of blocks, not in one array. People who follow the same accounts hold equally
  * many ids, and arrays would all have to grow at the same push, copying kilobytes each; a chain
@@ -64,7 +64,7 @@ static void raise_floor(struct timeline *t, uint64_t id)
         t->floor = id;
 }
 
-/* Something else than an append happens to it. */
+/* Something else happens to it than that an id comes. */
 static void note_change(const struct timeline *t, const struct timeline_env *env)
 {
     if (env->changes)
@@ -224,8 +224,6 @@ bool timeline_add_slow(struct timeline *t, struct timeline_env *env, uint64_t id
     bool newer = !b || b->ids[timeline_get(t, used) - 1] < id;
     if (!newer && find(t, id).found)
         return false;
-    if (!newer)
-        note_change(t, env);
     if (timeline_get(t, count) >= env->cap) {
         b = oldest_of(t);
         if (b->ids[timeline_get(t, first)] > id) {

@@ -39,7 +39,7 @@ struct timeline_env {
     uint32_t near;   /* the owner's stripe: whose blocks should lie close */
     uint32_t cap;    /* entries at most */
     int64_t entries; /* running total of added minus removed */
-    /* Changes but for appends, by timeline, beginning with `first`; NULL: not counted. */
+    /* Changes, new ids left out, by timeline, beginning with `first`; NULL: not counted. */
     uint64_t *changes;
     const struct timeline *first;
 };

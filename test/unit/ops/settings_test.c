@@ -72,6 +72,7 @@ static void every_default_is_valid(void **state)
     assert_int_equal(s.inactive_after_ms, INT64_C(30) * 24 * 3600 * 1000);
     assert_int_equal(s.fan_out_target_ms, 500);
     assert_int_equal(s.card_cache_bytes, INT64_C(512) << 20);
+    assert_int_equal(s.page_cache_bytes, INT64_C(64) << 20);
     settings_done(&s);
 }
 

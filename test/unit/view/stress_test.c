@@ -217,7 +217,8 @@ static void *filler(void *arg)
                                  .caption_json = STR("x")};
         cards_put_post(d->c, ticket, &card);
         cards_put_account(d->c, cards_ticket(d->c, id), id, STR("{}"));
-        cards_put_likes(d->c, cards_ticket(d->c, id), id, (const uint64_t[]){9, 8}, 2, 0);
+        cards_put_likes(d->c, cards_ticket(d->c, cards_likes_key(id)), id, (const uint64_t[]){9, 8},
+                        2, 0);
     }
     return NULL;
 }

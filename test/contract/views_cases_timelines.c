@@ -1,0 +1,371 @@
+/* The views contract: pushing, reading, rebuilding and backfilling timelines. */
+#include "views_cases.h"
+
+/* ---- 4: pushing ---- */
+
+void a_push_adds_once(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    follow(v, 1, 9);
+    follow(v, 2, 9);
+    assert_int_equal(fan_out(v, 9, 10), 2);
+    assert_int_equal(fan_out(v, 9, 10), 0);
+    assert_int_equal(fan_out(v, 9, 30), 2);
+    assert_int_equal(fan_out(v, 9, 20), 2); /* late */
+    assert_int_equal(fan_out(v, 9, 20), 0);
+    HOME_IS(v, 1, 0, 30, 20, 10);
+    struct view_stats s;
+    views_stats(v, &s);
+    assert_int_equal(s.entries, 6);
+}
+
+void members_need_not_be_sorted(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    for (uint64_t i = 1; i <= 200; i++)
+        follow(v, i, 1000);
+    struct members m = followers(v, 1000), mixed = {.n = m.n};
+    for (size_t i = 0; i < m.n; i++)
+        mixed.handles[i] = m.handles[i * 77 % m.n];
+    assert_int_equal(push(v, 5, &mixed), 200);
+    assert_int_equal(push(v, 5, &m), 0);
+}
+
+void a_timeline_never_exceeds_its_cap(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    follow(v, 1, 9);
+    assert_int_equal(v->cap, CAP);
+    for (uint64_t id = 1; id <= CAP; id++)
+        fan_out(v, 9, id * 10);
+    struct page p = home(v, 1);
+    assert_int_equal(p.n, CAP);
+    assert_int_equal(p.floor, 0);
+    for (uint64_t id = CAP + 1; id <= 5 * CAP; id++) {
+        assert_int_equal(fan_out(v, 9, id * 10), 1);
+        p = home(v, 1);
+        assert_true(p.n <= CAP);
+        assert_int_equal(p.ids[0], id * 10);
+        assert_int_equal(p.ids[p.n - 1], p.floor + 10); /* complete above the floor */
+    }
+    /* At or below the floor: nothing. Between the floor and the oldest: it falls out at once. */
+    uint64_t floor = p.floor;
+    assert_int_equal(fan_out(v, 9, floor), 0);
+    assert_int_equal(fan_out(v, 9, floor - 10), 0);
+    struct page same = home(v, 1);
+    assert_int_equal(same.n, p.n);
+    assert_int_equal(same.floor, floor);
+    /* In between the stored ones: the oldest makes room. */
+    fan_out(v, 9, p.ids[5] + 1);
+    p = home(v, 1);
+    assert_true(p.n <= CAP);
+    assert_int_equal(p.ids[5], same.ids[5] + 1);
+    assert_true(p.floor >= floor);
+}
+
+void pages_below_a_cursor_continue(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    follow(v, 1, 9);
+    for (uint64_t id = 1; id <= 35; id++)
+        fan_out(v, 9, id);
+    uint64_t below = UINT64_MAX, expected = 35;
+    for (;;) {
+        struct page p = home_below(v, 1, below, 4);
+        if (p.n == 0)
+            break;
+        for (size_t i = 0; i < p.n; i++)
+            assert_int_equal(p.ids[i], expected--);
+        below = p.ids[p.n - 1];
+    }
+    assert_int_equal(expected, 0);
+}
+
+void a_dropped_timeline_takes_nothing(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    account(v, 1);
+    follow(v, 1, 9);
+    struct members m = followers(v, 9);
+    assert_int_equal(push(v, 5, &m), 1);
+    size_t dropped;
+    bool wrapped;
+    assert_int_equal(views_sweep(v, NOW_MS + 5000, 1000, &dropped, &wrapped), OK);
+    assert_int_equal(dropped, 2); /* the author's, too */
+    assert_true(wrapped);
+    assert_int_equal(push(v, 6, &m), 0);
+    struct page p = home(v, 1);
+    assert_int_equal(p.n, 0);
+    assert_int_equal(p.floor, UINT64_MAX);
+    struct view_stats s;
+    views_stats(v, &s);
+    assert_int_equal(s.dropped, 2);
+    assert_int_equal(s.entries, 0);
+}
+
+void a_retracted_post_is_out(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    for (uint64_t i = 1; i <= 100; i++)
+        follow(v, i, 1000);
+    for (uint64_t id = 1; id <= CAP; id++)
+        fan_out(v, 1000, id);
+    struct members m = followers(v, 1000);
+    size_t removed;
+    for (uint64_t id = 1; id <= CAP; id += 2) {
+        assert_int_equal(views_retract(v, id, m.handles, m.n, &removed), OK);
+        assert_int_equal(removed, 100);
+        assert_int_equal(views_retract(v, id, m.handles, m.n, &removed), OK);
+        assert_int_equal(removed, 0);
+    }
+    struct page p = home(v, 50);
+    assert_int_equal(p.n, CAP / 2);
+    for (size_t i = 0; i < p.n; i++)
+        assert_int_equal(p.ids[i], CAP - 2 * i);
+}
+
+/* ---- 5: home ---- */
+
+void home_of_nobody_is_not_found(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    struct page p;
+    assert_int_equal(views_home(v, 123, UINT64_MAX, p.ids, 10, &p.n, &p.floor), ERR_NOT_FOUND);
+}
+
+void pushed_and_pulled_come_together(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    follow(v, 1, 8);
+    follow(v, 1, 9);
+    fan_out(v, 9, 10);
+    post_pulled(v, 8, 15);
+    fan_out(v, 9, 20);
+    post_pulled(v, 8, 25);
+    fan_out(v, 9, 15); /* both ways: once */
+    HOME_IS(v, 1, 0, 25, 20, 15, 10);
+    struct page p = home_below(v, 1, 20, 2);
+    assert_int_equal(p.n, 2);
+    assert_int_equal(p.ids[0], 15);
+    assert_int_equal(p.ids[1], 10);
+    unfollow(v, 1, 8); /* the pull list no longer counts */
+    HOME_IS(v, 1, 0, 20, 15, 10);
+    follow(v, 1, 8);
+    HOME_IS(v, 1, 0, 25, 20, 15, 10);
+    apply(v, VIEW_POST, false, 8, 25, DELIVERY_PULL);
+    HOME_IS(v, 1, 0, 20, 15, 10);
+}
+
+/* Somebody who mutes many busy authors must not make every page a search through all their posts.
+ */
+void pull_lists_of_the_muted_and_hidden_are_passed_over(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    enum { LISTS = 600 }; /* more than a reader looks at in one go */
+    for (uint64_t author = 1001; author <= 1000 + LISTS; author++) {
+        follow(v, 1, author);
+        post_pulled(v, author, author * 10);
+        if (author % 3 == 0)
+            apply(v, VIEW_MUTE, true, 1, author, 0);
+        if (author % 3 == 1)
+            apply(v, VIEW_HIDE, true, author, 0, 0);
+    }
+    uint64_t ids[LISTS], floor;
+    size_t n;
+    assert_int_equal(views_home(v, 1, UINT64_MAX, ids, LISTS, &n, &floor), OK);
+    assert_int_equal(n, LISTS / 3);
+    assert_int_equal(floor, 0);
+    for (size_t i = 0; i < n; i++)
+        assert_true(ids[i] / 10 % 3 == 2 && (i == 0 || ids[i] < ids[i - 1]));
+    for (uint64_t author = 1001; author <= 1000 + LISTS; author++) {
+        apply(v, VIEW_MUTE, false, 1, author, 0);
+        apply(v, VIEW_HIDE, false, author, 0, 0);
+    }
+    assert_int_equal(views_home(v, 1, UINT64_MAX, ids, LISTS, &n, &floor), OK);
+    assert_int_equal(n, LISTS);
+}
+
+void many_pull_lists_are_merged(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    enum { AUTHORS = 300 };
+    for (uint64_t a = 1; a <= AUTHORS; a++)
+        follow(v, 1000, a);
+    for (uint64_t id = 1; id <= AUTHORS * 5; id++)
+        post_pulled(v, id * 7 % AUTHORS + 1, id);
+    struct page p = home_below(v, 1000, UINT64_MAX, 2000);
+    assert_int_equal(p.n, AUTHORS * 5);
+    assert_int_equal(p.floor, 0);
+    for (uint64_t max = 1; max <= 90; max += 13) {
+        p = home_below(v, 1000, 800, max);
+        assert_int_equal(p.n, max);
+        for (size_t i = 0; i < max; i++)
+            assert_int_equal(p.ids[i], 799 - i);
+    }
+}
+
+void the_floor_is_the_highest_of_all_lists(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    follow(v, 1, 8);
+    follow(v, 1, 9);
+    for (uint64_t id = 1; id <= PULL_CAP + 5; id++)
+        post_pulled(v, 8, id * 10);
+    fan_out(v, 9, 7);
+    fan_out(v, 9, 77);
+    struct page p = home(v, 1); /* pulled ids 10 … 50 fell out */
+    assert_int_equal(p.floor, 50);
+    assert_int_equal(p.n, PULL_CAP + 1);
+    unfollow(v, 1, 8);
+    HOME_IS(v, 1, 0, 77, 7);
+    /* Out of order: an id older than all in a full list falls out at once. */
+    for (uint64_t id = PULL_CAP + 5; id >= 1; id--)
+        post_pulled(v, 9, 1000 + id);
+    p = home(v, 1);
+    assert_int_equal(p.floor, 1005);
+    assert_int_equal(p.n, PULL_CAP);
+}
+
+void own_posts_are_there_at_once(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    account(v, 1);
+    post_pulled(v, 1, 5);
+    apply(v, VIEW_POST, true, 1, 6, DELIVERY_PUSH);
+    HOME_IS(v, 1, 0, 6, 5);
+    apply(v, VIEW_POST, false, 1, 5, DELIVERY_PULL);
+    HOME_IS(v, 1, 0, 6);
+    dropped_account(v, 2);
+    apply(v, VIEW_POST, true, 2, 7, DELIVERY_PUSH);
+    assert_int_equal(home(v, 2).floor, UINT64_MAX);
+}
+
+/* ---- 6: rebuilding ---- */
+
+void nothing_pushed_during_a_rebuild_is_lost(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    dropped_account(v, 1);
+    follow(v, 1, 9);
+    assert_int_equal(home(v, 1).floor, UINT64_MAX);
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    assert_int_equal(home(v, 1).floor, UINT64_MAX); /* not yet */
+    assert_int_equal(home(v, 1).n, 0);
+    fan_out(v, 9, 50);
+    fan_out(v, 9, 40);
+    apply(v, VIEW_POST, true, 1, 45, DELIVERY_PUSH);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){40, 30, 20}, 3, 10), OK);
+    HOME_IS(v, 1, 10, 50, 45, 40, 30, 20);
+    assert_int_equal(views_rebuild_begin(v, 1), ERR_CONFLICT);
+    assert_int_equal(views_rebuild_begin(v, 777), ERR_NOT_FOUND);
+}
+
+void two_rebuilds_at_once_agree(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    dropped_account(v, 1);
+    follow(v, 1, 9);
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    fan_out(v, 9, 50);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){40}, 1, 0), OK);
+    fan_out(v, 9, 60);
+    views_rebuild_end(v, 1, (const uint64_t[]){40}, 1, 0);
+    HOME_IS(v, 1, 0, 60, 50, 40);
+}
+
+/* The second rebuild read truth before 60 was pushed and ends after the timeline might have been
+ * dropped. */
+void a_late_end_brings_no_old_state_back(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    dropped_account(v, 1);
+    follow(v, 1, 9);
+    struct members m;
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    m = followers(v, 9);
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){40}, 1, 0), OK);
+    size_t dropped;
+    bool wrapped;
+    assert_int_equal(views_sweep(v, NOW_MS + DAY_MS, 1000, &dropped, &wrapped), OK);
+    push(v, 60, &m);
+    views_rebuild_begin(v, 1);
+    views_rebuild_end(v, 1, (const uint64_t[]){40}, 1, 0);
+    struct page p = home(v, 1);
+    assert_true(p.floor >= 60 || (p.n > 0 && p.ids[0] == 60));
+}
+
+void a_rebuild_keeps_the_newest(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    uint64_t ids[CAP * 2];
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        ids[i] = 1000 - i;
+    dropped_account(v, 1);
+    follow(v, 1, 9);
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    fan_out(v, 9, 2000);
+    assert_int_equal(views_rebuild_end(v, 1, ids, COUNT_OF(ids), 5), OK);
+    struct page p = home(v, 1);
+    assert_true(p.n <= CAP);
+    assert_int_equal(p.ids[0], 2000);
+    assert_int_equal(p.ids[1], 1000);
+    assert_int_equal(p.ids[p.n - 1], p.floor + 1);
+}
+
+/* ---- 7: backfill and forget ---- */
+
+void backfill_wants_a_follower(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    account(v, 1);
+    account(v, 9);
+    const uint64_t ids[] = {30, 20, 10};
+    assert_int_equal(views_backfill(v, 1, 9, ids, 3, 0), OK);
+    assert_int_equal(home(v, 1).n, 0);
+    follow(v, 1, 9);
+    apply(v, VIEW_POST, true, 1, 25, DELIVERY_PUSH);
+    assert_int_equal(views_backfill(v, 1, 9, ids, 3, 0), OK);
+    assert_int_equal(views_backfill(v, 1, 9, ids, 3, 0), OK);
+    HOME_IS(v, 1, 0, 30, 25, 20, 10);
+    assert_int_equal(views_forget(v, 1, 9, ids, 3), OK); /* still followed: nothing */
+    HOME_IS(v, 1, 0, 30, 25, 20, 10);
+    unfollow(v, 1, 9);
+    assert_int_equal(views_forget(v, 1, 9, ids, 3), OK);
+    HOME_IS(v, 1, 0, 25);
+}
+
+void an_incomplete_backfill_raises_the_floor(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    follow(v, 1, 8);
+    follow(v, 1, 9);
+    for (uint64_t id = 1; id <= 5; id++)
+        fan_out(v, 8, id * 10);
+    assert_int_equal(views_backfill(v, 1, 9, (const uint64_t[]){45, 35}, 2, 25), OK);
+    HOME_IS(v, 1, 25, 50, 45, 40, 35, 30);
+    assert_int_equal(views_backfill(v, 1, 9, (const uint64_t[]){45, 35}, 2, 7), OK);
+    HOME_IS(v, 1, 25, 50, 45, 40, 35, 30); /* a floor never falls */
+    uint64_t many[CAP + 20];
+    for (size_t i = 0; i < COUNT_OF(many); i++)
+        many[i] = 5000 - i * 3;
+    assert_int_equal(views_backfill(v, 1, 9, many, COUNT_OF(many), 0), OK);
+    struct page p = home(v, 1);
+    assert_true(p.n <= CAP);
+    assert_int_equal(p.ids[p.n - 1], p.floor + 3);
+}
+
+void backfill_during_a_rebuild_is_kept(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    dropped_account(v, 1);
+    account(v, 9);
+    follow(v, 1, 9);
+    assert_int_equal(views_backfill(v, 1, 9, (const uint64_t[]){9}, 1, 0),
+                     OK); /* dropped: nothing */
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    assert_int_equal(views_backfill(v, 1, 9, (const uint64_t[]){45, 35}, 2, 25), OK);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){50, 30, 20}, 3, 0), OK);
+    HOME_IS(v, 1, 25, 50, 45, 35, 30);
+}
