@@ -278,7 +278,7 @@ static void measure(struct world *w, struct bench *b, struct api *api)
     bench_number(b, "accounts", (double)views.accounts, "");
     bench_number(b, "timeline_entries", entries, "");
 
-    double members, commit_ms, smallest_ns = 0, large_ns = 0;
+    double members = 0, commit_ms = 0, smallest_ns = 0, large_ns = 0;
     for (size_t i = 0; i < COUNT_OF(sweep_sizes); i++) {
         if (sweep_sizes[i] > b->accounts / 2)
             continue;

@@ -239,8 +239,9 @@ static void choose_follows(struct demo_world *w, uint32_t who, struct target_poo
     uint32_t wanted = wanted_follows(w, who, r);
     for (uint32_t tries = 0; p->follow_count < wanted && tries < wanted * 6; tries++) {
         struct target_pool *pool = chance(r, 0.66) ? &circles[p->topic] : all;
-        uint32_t target = chance(r, 0.88) ? pool->targets[rand_below(r, pool->count)]
-                                          : (uint32_t)rand_below(r, w->people);
+        bool popular = pool->count > 0 && chance(r, 0.88);
+        uint32_t target = popular ? pool->targets[rand_below(r, pool->count)]
+                                  : (uint32_t)rand_below(r, w->people);
         if (add_follow(w, who, target)) {
             pool_add(&circles[w->persons[target].topic], target);
             pool_add(all, target);

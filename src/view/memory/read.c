@@ -129,8 +129,11 @@ static void page_pull(struct memory_views *m, struct page *p, const uint32_t *au
         uint64_t more[MERGE_CHUNK];
         uint64_t above = page_above(p);
         size_t count = 0;
-        while (count < MERGE_CHUNK && count < p->max && heap.n > 0 && heap.items[0].id > above)
-            more[count++] = sources_pop(&heap, above, floor);
+        while (count < MERGE_CHUNK && count < p->max && heap.n > 0 && heap.items[0].id > above) {
+            uint64_t id = sources_pop(&heap, above, floor);
+            if (count == 0 || more[count - 1] != id) /* in two lists: still one post */
+                more[count++] = id;
+        }
         page_merge(p, more, count);
     }
 }
