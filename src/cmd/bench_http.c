@@ -25,6 +25,7 @@ enum {
     POSTS_EACH = 40,
     FOLLOWED = 60,
     ROUNDS_MAX = 32,
+    LOAD_THREADS = 2, /* one alone would be the limit that is measured */
 };
 
 /* A ring of prepared requests. */
@@ -73,6 +74,7 @@ static bool run_load(struct bench *b, uint16_t port, struct requests *r, double 
     struct load_config config = {.host = "127.0.0.1",
                                  .port = port,
                                  .connections = (unsigned)b->connections,
+                                 .threads = b->connections < LOAD_THREADS ? 1 : LOAD_THREADS,
                                  .rate = rate,
                                  .warm_up_ms = 500,
                                  .run_ms = run_ms,

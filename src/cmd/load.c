@@ -1,12 +1,13 @@
-/* The load generator: one epoll loop over non-blocking connections. It reads just enough of an
- * answer to know its status and where it ends (Content-Length), so that the client costs little
- * beside the server it measures. */
+/* The load generator: on each thread one epoll loop over non-blocking connections. It reads just
+ * enough of an answer to know its status and where it ends (Content-Length), so that the client
+ * costs little beside the server it measures. */
 #include "cmd/load.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/epoll.h>
@@ -183,7 +184,8 @@ static bool reopen(struct load *l, unsigned index)
 
 static bool all_sent(const struct load *l)
 {
-    return l->config->requests > 0 && l->next_request >= l->config->requests;
+    return l->config->requests > 0 &&
+           l->next_request >= l->config->first_request + l->config->requests;
 }
 
 static void after_answer(struct load *l, unsigned index, int64_t now_us)
@@ -254,10 +256,13 @@ static void run_loop(struct load *l)
     }
 }
 
-enum err load_run(const struct load_config *config, struct load_result *result)
+static enum err run_part(const struct load_config *config, struct load_result *result)
 {
     CHECK(config->connections > 0 && config->connections <= LOAD_CONNECTIONS_MAX);
-    struct load l = {.config = config, .result = result, .clock = clock_system()};
+    struct load l = {.config = config,
+                     .result = result,
+                     .clock = clock_system(),
+                     .next_request = config->first_request};
     *result = (struct load_result){0};
     (void)prctl(PR_SET_TIMERSLACK,
                 1UL); /* sleeps between requests are shorter than the usual slack */
@@ -292,5 +297,64 @@ enum err load_run(const struct load_config *config, struct load_result *result)
     free(l.connections);
     free(l.idle);
     free(l.buffer);
+    return e;
+}
+
+/* One thread's share of the load. */
+struct part {
+    struct load_config config;
+    struct load_result result;
+    enum err error;
+    pthread_t thread;
+};
+
+static void *part_main(void *arg)
+{
+    struct part *p = arg;
+    p->error = run_part(&p->config, &p->result);
+    return NULL;
+}
+
+static void add_part(struct load_result *sum, const struct load_result *part)
+{
+    uint64_t answers = sum->answers + part->answers;
+    if (answers > 0)
+        sum->body_bytes =
+            (sum->body_bytes * (double)sum->answers + part->body_bytes * (double)part->answers) /
+            (double)answers;
+    sum->answers = answers;
+    sum->refused += part->refused;
+    sum->broken += part->broken;
+    sum->seconds = part->seconds;
+    sum->per_second += part->per_second;
+    hist_merge(&sum->latency, &part->latency);
+}
+
+enum err load_run(const struct load_config *config, struct load_result *result)
+{
+    unsigned threads = config->threads ? config->threads : 1;
+    CHECK(config->connections >= threads);
+    struct part *parts = calloc(threads, sizeof *parts);
+    CHECK(parts);
+    *result = (struct load_result){0};
+    enum err e = OK;
+    uint64_t sent_before = config->first_request;
+    for (unsigned i = 0; i < threads; i++) {
+        struct load_config *c = &parts[i].config;
+        *c = *config;
+        c->connections = config->connections / threads + (i < config->connections % threads);
+        c->rate = config->rate / threads;
+        c->requests = config->requests / threads + (i < config->requests % threads);
+        /* Each thread goes its own way through the ring of requests. */
+        c->first_request = config->requests > 0 ? sent_before : sent_before + i * UINT64_C(7919);
+        sent_before += config->requests > 0 ? c->requests : 0;
+        CHECK(pthread_create(&parts[i].thread, NULL, part_main, &parts[i]) == 0);
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        pthread_join(parts[i].thread, NULL);
+        e = e ? e : parts[i].error;
+        add_part(result, &parts[i].result);
+    }
+    free(parts);
     return e;
 }

@@ -1,4 +1,4 @@
-/* An HTTP load generator on one thread: the benchmarks' client, for Fantail and for its peers
+/* An HTTP load generator on few threads: the benchmarks' client, for Fantail and for its peers
  * alike.
  *
  * Closed loop (rate 0): every connection sends its next request as soon as it has its answer: shows
@@ -20,9 +20,11 @@ struct load_config {
     const char *host;
     uint16_t port;
     unsigned connections;
-    double rate;        /* requests a second; 0: closed loop */
-    uint64_t requests;  /* stop after so many; 0: when the time is up */
-    int64_t warm_up_ms; /* not counted */
+    unsigned threads;       /* that share the connections and the rate; 0: one */
+    uint64_t first_request; /* the index of the first one sent */
+    double rate;            /* requests a second; 0: closed loop */
+    uint64_t requests;      /* stop after so many; 0: when the time is up */
+    int64_t warm_up_ms;     /* not counted */
     int64_t run_ms;
     load_request request;
     void *ctx;
