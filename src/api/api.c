@@ -12,6 +12,7 @@
 #include "api/page_cache.h"
 #include "api/routes.h"
 #include "base/check.h"
+#include "base/id.h"
 #include "base/log.h"
 #include "net/limits.h"
 
@@ -24,6 +25,7 @@ struct edge *edge_new(bool log_requests)
     struct edge *e = calloc(1, sizeof *e);
     CHECK(e);
     e->log_requests = log_requests;
+    pthread_mutex_init(&e->ages_lock, NULL);
     e->keys = idempotency_new(KEYS_IN_PROGRESS_MAX);
     buf_init(&e->openapi, 0);
     buf_init(&e->docs, 0);
@@ -37,6 +39,7 @@ void edge_free(struct edge *e)
     if (!e)
         return;
     idempotency_free(e->keys);
+    pthread_mutex_destroy(&e->ages_lock);
     buf_done(&e->openapi);
     buf_done(&e->docs);
     free(e);
@@ -140,6 +143,61 @@ enum err call_body_text(struct call *c, const char *name, bool required, struct 
     return OK;
 }
 
+enum err call_body_number(struct call *c, const char *name, int64_t min, int64_t max, int64_t *out)
+{
+    const json_t *value = c->body ? json_object_get(c->body, name) : NULL;
+    if (!value || json_is_null(value))
+        return OK;
+    if (!json_is_integer(value) || json_integer_value(value) < min ||
+        json_integer_value(value) > max)
+        return call_fail(c, ERR_INVALID, "%s must be a whole number from %lld to %lld", name,
+                         (long long)min, (long long)max);
+    *out = json_integer_value(value);
+    return OK;
+}
+
+enum err call_body_flag(struct call *c, const char *name, bool *out)
+{
+    const json_t *value = c->body ? json_object_get(c->body, name) : NULL;
+    if (!value || json_is_null(value))
+        return OK;
+    if (!json_is_boolean(value))
+        return call_fail(c, ERR_INVALID, "%s must be true or false", name);
+    *out = json_is_true(value);
+    return OK;
+}
+
+enum err call_body_id(struct call *c, const char *name, uint64_t *out)
+{
+    struct str text = {NULL, 0};
+    enum err e = call_body_text(c, name, false, &text);
+    if (!e && text.ptr && !str_eq(text, STR("0")) && !id_parse(text, out))
+        e = call_fail(c, ERR_INVALID, "%s must be an id", name);
+    return e;
+}
+
+enum err call_query_text(struct call *c, const char *name, struct str *out)
+{
+    *out = (struct str){NULL, 0};
+    struct str text;
+    if (!http_query(c->x, str_of(name), &text))
+        return OK;
+    if (!text.ptr || !str_is_utf8(text) || memchr(text.ptr, '\0', text.len))
+        return call_fail(c, ERR_BAD_INPUT, "%s is malformed", name);
+    if (text.len > 0)
+        *out = text;
+    return OK;
+}
+
+enum err call_query_id(struct call *c, const char *name, uint64_t *out)
+{
+    struct str text;
+    enum err e = call_query_text(c, name, &text);
+    if (!e && text.ptr && !id_parse(text, out))
+        e = call_fail(c, ERR_BAD_INPUT, "%s must be an id", name);
+    return e;
+}
+
 static uint32_t list_of(const struct call *c)
 {
     return cursor_list(c->route->name, c->params[0]);
@@ -175,11 +233,11 @@ void call_list_begin(struct call *c)
 
 /* Link: <path?the same query with the new cursor>; rel="next". What a peer sent goes back only as
  * far as it is harmless inside the angle brackets. */
-static void add_link(struct call *c, struct str cursor)
+void call_link_next(struct call *c, struct str cursor)
 {
     struct buf *head = &c->x->head;
     buf_str(head, STR("Link: <"));
-    buf_str(head, c->x->path); /* it matched a route: nothing but our own words and digits */
+    buf_str(head, c->x->path); /* it matched a route: nothing but our own words, digits and names */
     buf_str(head, STR("?"));
     struct str rest = c->x->query, pair;
     while (rest.len <= LINK_QUERY_MAX && str_split(&rest, '&', &pair)) {
@@ -209,7 +267,7 @@ void call_list_end(struct call *c, uint64_t next_position)
         cursor_write(c->api->secret, &cursor, text);
         struct str view = {text, sizeof text};
         json_str(&c->json, view);
-        add_link(c, view);
+        call_link_next(c, view);
     } else {
         json_nil(&c->json);
     }

@@ -25,6 +25,7 @@
 #include "port/views.h"
 
 struct auth;
+struct brake;
 struct edge;
 struct limits;
 struct http_server;
@@ -44,11 +45,13 @@ struct api {
     struct auth *auth;        /* api/auth.h */
     struct limits *limits;    /* net/limits.h */
     struct page_cache *pages; /* api/page_cache.h; NULL: none are kept */
+    struct brake *brake;      /* ops/brake.h; NULL: nothing is watched */
     uint8_t secret[32];       /* signs cursors; from meta */
     _Atomic bool ready;       /* /readyz */
     int64_t started_at_ms;
     _Atomic int64_t audit_drift; /* feeds found wrong by the background audit: should read zero */
     _Atomic int64_t audited;
+    _Atomic uint64_t rebuilt; /* what rebuilds changed in the views: no event tells of it */
     struct edge *edge; /* api/edge.h: counters, keys in progress, the rendered documents */
 };
 
@@ -70,7 +73,7 @@ struct caller {
 };
 
 struct route;
-enum { CALL_PARAMS_MAX = 3, DETAIL_MAX = 200 };
+enum { CALL_PARAMS_MAX = 3, DETAIL_MAX = 320 };
 
 struct call {
     struct api *api;
@@ -78,6 +81,7 @@ struct call {
     const struct route *route;
     struct caller caller;
     uint64_t params[CALL_PARAMS_MAX]; /* the {id}s of the path, in order */
+    struct str name;                  /* the {name} of the path */
     json_t *body; /* parsed JSON object of a request that has one; freed with the call */
     struct json_out json;
     int status;    /* the route's success status unless set; 204 sends no body */
@@ -103,6 +107,9 @@ enum err call_fail(struct call *c, enum err kind, const char *format, ...)
 /* Fields of the JSON body. Strings must be UTF-8 without NUL. Absent or null: out untouched when
  * optional. */
 enum err call_body_text(struct call *c, const char *name, bool required, struct str *out);
+enum err call_body_number(struct call *c, const char *name, int64_t min, int64_t max, int64_t *out);
+enum err call_body_flag(struct call *c, const char *name, bool *out);
+enum err call_body_id(struct call *c, const char *name, uint64_t *out); /* "0" leaves it, too */
 
 /* ?limit= (1 … max, else ERR_BAD_INPUT) and ?cursor= (checked: our MAC, this caller, this very
  * list). Without a cursor *position is UINT64_MAX: the beginning. */
@@ -111,3 +118,8 @@ enum err call_page(struct call *c, size_t default_limit, size_t max_limit, size_
 /* Ends {"items":[…],"next_cursor":…} and adds the Link header; position 0: no more. */
 void call_list_begin(struct call *c);
 void call_list_end(struct call *c, uint64_t next_position);
+/* Link: <this request with that cursor>; rel="next". */
+void call_link_next(struct call *c, struct str cursor);
+/* A query parameter that may be left out: then, and when empty, *out is {NULL, 0}. */
+enum err call_query_text(struct call *c, const char *name, struct str *out);
+enum err call_query_id(struct call *c, const char *name, uint64_t *out);

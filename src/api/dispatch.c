@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "net/limits.h"
+#include "ops/brake.h"
 
 enum { SLOW_MS = 1000, LOGGED_PATH_MAX = 200, TRACE_MAX = 64 };
 enum { BURST_AUTH = 10, BURST = 5 }; /* times the rate */
@@ -58,8 +59,8 @@ void problem_write(struct http_exchange *x, enum err kind, const char *detail)
     json_put(&j, "type", str, STR("about:blank"));
     json_put(&j, "title", str, str_of(err_title(kind)));
     json_put(&j, "status", i64, status);
-    /* What went wrong inside is for the log, not for the peer. */
-    if (detail[0] && status < 500)
+    /* What went wrong inside is for the log, not for the peer; why the brake holds is for both. */
+    if (detail[0] && (status < 500 || kind == ERR_BRAKED))
         json_put(&j, "detail", str, str_of(detail));
     json_object_end(&j);
 }
@@ -71,14 +72,17 @@ static void add_problem_headers(struct request *r, enum err kind)
     if (status == 401)
         buf_str(&x->head, r->presented ? STR("WWW-Authenticate: Bearer error=\"invalid_token\"\r\n")
                                        : STR("WWW-Authenticate: Bearer\r\n"));
-    if (status == 503 || kind == ERR_IN_PROGRESS)
+    if (kind == ERR_BRAKED)
+        buf_str(&x->head, STR("Retry-After: 5\r\n"));
+    else if (status == 503 || kind == ERR_IN_PROGRESS)
         buf_str(&x->head, STR("Retry-After: 1\r\n"));
 }
 
 static void log_request(struct request *r, enum err kind, int64_t took_us)
 {
     const struct http_exchange *x = r->call.x;
-    bool failed = kind && x->status >= 500 && kind != ERR_OVERLOADED && kind != ERR_STOPPING;
+    bool failed = kind && x->status >= 500 && kind != ERR_OVERLOADED && kind != ERR_STOPPING &&
+                  kind != ERR_BRAKED;
     bool slow = took_us > SLOW_MS * INT64_C(1000);
     if (!failed && !slow && !r->call.api->edge->log_requests)
         return;
@@ -349,6 +353,20 @@ static enum err check_rate(struct request *r)
     return call_fail(c, ERR_RATE_LIMITED, "try again in %lld s", (long long)state.retry_after_s);
 }
 
+/* The store is at risk: what can wait is refused first, then whatever makes it grow. */
+static enum err check_brake(struct request *r)
+{
+    struct call *c = &r->call;
+    unsigned flags = c->route->flags;
+    int level = c->api->brake ? brake_level(c->api->brake) : 0;
+    if (level == 0 || !((flags & ROUTE_BULK) || (level >= 2 && (flags & ROUTE_GROWS))))
+        return OK;
+    char why[120] = "";
+    brake_why(c->api->brake, why);
+    atomic_fetch_add_explicit(&c->api->edge->braked, 1, memory_order_relaxed);
+    return call_fail(c, ERR_BRAKED, "%s; reads and deletes go on, try this again later", why);
+}
+
 static enum err read_body(struct request *r)
 {
     struct call *c = &r->call;
@@ -399,6 +417,8 @@ static void proceed(struct request *r)
     enum err e = check_policy(r);
     if (!e)
         e = check_rate(r);
+    if (!e)
+        e = check_brake(r);
     if (!e)
         e = read_body(r);
     if (!e)
@@ -546,5 +566,6 @@ void api_handle(void *ctx, struct http_exchange *x)
     }
     r->call.route = match.route;
     memcpy(r->call.params, match.params, sizeof match.params);
+    r->call.name = match.name;
     authenticate(r);
 }

@@ -19,6 +19,9 @@ static const struct {
     {"Feed", "The newest posts by the people you follow now and by yourself, minus deleted, "
              "blocked and muted, "
              "newest first, to any depth."},
+    {"Events", "For other systems, such as search, analytics or a CRM: every stored event in "
+               "order, at least once, "
+               "each consumer at its own position."},
     {"Administration",
      "For operators: an API key with the scope <code>admin</code>, or <code>admin:read</code> to "
      "look only, or the control socket in the data folder."},
@@ -143,8 +146,9 @@ static void put_address(struct buf *out, const struct route *r)
     put(out, " \"http://localhost:8080");
     for (size_t i = 0; i < r->path.len; i++) {
         if (r->path.ptr[i] == '{') {
-            put(out, "$ID");
-            i += 3; /* "{id}" */
+            bool id = r->path.ptr[i + 1] == 'i';
+            put(out, id ? "$ID" : "$NAME");
+            i += id ? 3 : 5; /* "{id}", "{name}" */
         } else {
             buf_append(out, &r->path.ptr[i], 1);
         }

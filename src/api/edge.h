@@ -2,11 +2,13 @@
  * rendered documents. */
 #pragma once
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "api/idempotency.h"
 #include "api/routes.h"
 #include "base/hist.h"
+#include "model/subscriber.h"
 
 struct route_stats {
     _Atomic uint64_t by_class[6]; /* answers 1xx … 5xx; [0] is never used */
@@ -18,9 +20,13 @@ struct edge {
     bool log_requests; /* every request, not only slow and failed ones */
     struct buf openapi;
     struct buf docs;
-    _Atomic uint64_t shed;                     /* answered 503 because a queue was full */
-    _Atomic uint64_t limited;                  /* answered 429 */
-    _Atomic uint64_t replayed;                 /* answered from an idempotency key */
+    _Atomic uint64_t shed;     /* answered 503 because a queue was full */
+    _Atomic uint64_t limited;  /* answered 429 */
+    _Atomic uint64_t braked;   /* answered 503 because the store is at risk */
+    _Atomic uint64_t replayed; /* answered from an idempotency key */
+    pthread_mutex_t ages_lock; /* of the next two, which metrics keep for a few seconds */
+    struct subscriber_ages ages;
+    int64_t ages_at_us;                        /* 0: never */
     struct route_stats routes[ROUTES_MAX + 1]; /* by index in the table; [route_count]: no route */
 };
 

@@ -45,6 +45,7 @@ enum err feed_show(struct call *c, struct tx *tx)
     enum err e = draw_page(c, &page);
     if (!e && !x->head.failed && !x->out.failed)
         page_cache_keep(c->api->pages, &draft, &page,
-                        (struct str){x->head.ptr + mark, x->head.len - mark}, buf_view(&x->out));
+                        (struct str){x->head.ptr ? x->head.ptr + mark : "", x->head.len - mark},
+                        buf_view(&x->out));
     return e;
 }

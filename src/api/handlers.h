@@ -54,7 +54,8 @@ HANDLER(comments_delete);      /* WRITE DELETE /v1/comments/{id} */
 /* feed.c */
 HANDLER(feed_show);            /* INLINE GET   /v1/feed */
 /* admin.c: what the command line uses, too */
-HANDLER(admin_status);         /* SLOW  GET    /v1/admin/status: engine, views, db, http as JSON */
+/* An account by id, @username or username. */
+enum err account_look_up(struct tx *tx, struct str name, struct arena *arena, struct account *out);
 HANDLER(admin_keys_create);    /* SLOW  POST   /v1/admin/keys {"name","scopes"} → {"id","key",…} */
 HANDLER(admin_keys_list);      /* READ  GET    /v1/admin/keys */
 HANDLER(admin_keys_revoke);    /* WRITE DELETE /v1/admin/keys/{id} */
@@ -67,10 +68,39 @@ HANDLER(admin_explain);        /* SLOW  GET    /v1/admin/explain?user=ID|NAME&po
 HANDLER(admin_backup);         /* SLOW  POST   /v1/admin/backup {"path"}: control socket only */
 HANDLER(admin_import);         /* SLOW  POST   /v1/admin/import?first_line=N, one NDJSON chunk */
 HANDLER(admin_save);           /* SLOW  POST   /v1/admin/save: save the views now */
-HANDLER(admin_lane);           /* SLOW  PUT    /v1/admin/lanes {"lane","concurrency","rate"} */
+HANDLER(admin_lane);           /* SLOW  PUT    /v1/admin/lanes {"lane","concurrency",…} */
+/* status.c */
+HANDLER(admin_status);         /* SLOW  GET    /v1/admin/status: engine, views, db, http as JSON */
+/* freshness.c */
+HANDLER(admin_freshness);      /* SLOW  GET    /v1/admin/freshness */
+HANDLER(admin_health);         /* SLOW  GET    /v1/admin/health: which truth is stale, in words */
+/* events.c */
+HANDLER(admin_event_show);     /* READ  GET    /v1/admin/events/{id}: one event's whole story */
+/* deliveries.c */
+HANDLER(deliveries_list);      /* READ  GET    /v1/admin/deliveries */
+HANDLER(deliveries_groups);    /* READ  GET    /v1/admin/deliveries/groups */
+HANDLER(deliveries_redrive);   /* SLOW  POST   /v1/admin/deliveries/redrive {filter,"rate"} */
+HANDLER(deliveries_discard);   /* SLOW  POST   /v1/admin/deliveries/discard {filter,"why"} */
+HANDLER(deliveries_release);   /* SLOW  POST   /v1/admin/deliveries/release {filter} */
+/* jobs.c */
+HANDLER(replays_list);         /* READ  GET    /v1/admin/replays */
+HANDLER(replays_show);         /* READ  GET    /v1/admin/replays/{id} */
+HANDLER(replays_plan);         /* SLOW  POST   /v1/admin/replays/plan: one slice */
+HANDLER(replays_create);       /* SLOW  POST   /v1/admin/replays {spec, "rate", "total"} */
+HANDLER(replays_change);       /* SLOW  PUT    /v1/admin/replays/{id} {"state"} */
+HANDLER(rebuilds_list);        /* READ  GET    /v1/admin/rebuilds */
+HANDLER(rebuilds_show);        /* READ  GET    /v1/admin/rebuilds/{id} */
+HANDLER(rebuilds_create);      /* SLOW  POST   /v1/admin/rebuilds {"what","user","rate"} */
+HANDLER(rebuilds_change);      /* SLOW  PUT    /v1/admin/rebuilds/{id} {"state"} */
+/* consumers.c: other systems that follow our events */
+HANDLER(events_follow);        /* READ  GET    /v1/events */
+HANDLER(consumers_list);       /* READ  GET    /v1/events/consumers */
+HANDLER(consumers_save);       /* WRITE PUT    /v1/events/consumers/{name} {"cursor","rewind"} */
+HANDLER(consumers_delete);     /* WRITE DELETE /v1/events/consumers/{name} */
 /* health.c */
 HANDLER(health_live);          /* INLINE GET   /healthz */
 HANDLER(health_ready);         /* INLINE GET   /readyz */
+/* metrics.c */
 HANDLER(metrics_show);         /* INLINE GET   /metrics */
 /* openapi.c */
 HANDLER(openapi_show);         /* INLINE GET   /openapi.json */

@@ -18,6 +18,7 @@ static const struct {
     {ERR_NOT_FOUND, "NotFound", "There is no such thing, or none that the caller may see."},
     {ERR_CONFLICT, "Conflict",
      "It conflicts with what is there, or the same request is in progress."},
+    {ERR_GONE, "Gone", "It is no longer kept; the detail says what still is."},
     {ERR_TOO_LARGE, "TooLarge", "The body is too large."},
     {ERR_MEDIA_TYPE, "MediaType", "The body is of an unsupported type."},
     {ERR_INVALID, "Invalid", "The request is well-formed but cannot be carried out as given."},
@@ -29,6 +30,11 @@ static const struct {
 static bool has_id(const struct route *r)
 {
     return memmem(r->path.ptr, r->path.len, "{id}", 4) != NULL;
+}
+
+static bool has_name(const struct route *r)
+{
+    return memmem(r->path.ptr, r->path.len, "{name}", 6) != NULL;
 }
 
 static bool may_answer(const struct route *r, enum err kind)
@@ -43,9 +49,11 @@ static bool may_answer(const struct route *r, enum err kind)
     case ERR_FORBIDDEN:
         return r->policy != POLICY_ANYONE || r->rate == RATE_AUTH;
     case ERR_NOT_FOUND:
-        return has_id(r) || r->query[0];
+        return has_id(r) || has_name(r) || r->query[0];
     case ERR_CONFLICT:
-        return (r->flags & ROUTE_KEYED) || r->rate == RATE_AUTH;
+        return (r->flags & (ROUTE_KEYED | ROUTE_CONFLICTS)) || r->rate == RATE_AUTH;
+    case ERR_GONE:
+        return (r->flags & ROUTE_MAY_BE_GONE) != 0;
     case ERR_TOO_LARGE:
     case ERR_MEDIA_TYPE:
         return body;
@@ -78,6 +86,10 @@ static void write_parameters(struct json_out *j, const struct route *r)
     if (has_id(r))
         write_parameter(j, STR("id"), "path", true,
                         "{\"type\":\"string\",\"pattern\":\"^[1-9][0-9]*$\"}", STR("a decimal id"));
+    if (has_name(r))
+        write_parameter(j, STR("name"), "path", true,
+                        "{\"type\":\"string\",\"pattern\":\"^[a-z0-9._-]{1,40}$\"}",
+                        STR("a consumer's name"));
     struct str rest = str_of(r->query), one;
     while (rest.len > 0 && str_split(&rest, ';', &one)) {
         struct str name;

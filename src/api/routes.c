@@ -1,9 +1,9 @@
 /* The table of routes, and the trie that finds a row.
  *
  * The trie is built once from the table: one node per path segment, literals as a short list of
- * siblings, at most one {id} child. Ids are digits and no literal is, so a walk never has to go
- * back: it costs one comparison per sibling of each segment, and nothing grows with what a peer
- * sends. */
+ * siblings, at most one {id} or {name} child. Ids are digits and no literal is, and where a {name}
+ * may stand no literal does, so a walk never has to go back: it costs one comparison per sibling of
+ * each segment, and nothing grows with what a peer sends. */
 #include "api/routes.h"
 
 #include <pthread.h>
@@ -17,12 +17,13 @@
 #define BODY     ROUTE_BODY
 #define PAGED    ROUTE_PAGED
 #define NO_TOKEN ROUTE_TOKENLESS
+#define GROWS    ROUTE_GROWS
 
 /* clang-format off */
 const struct route routes[] = {
     /* accounts */
     ROUTE(POST, "/v1/accounts", accounts_create, SLOW, ANYONE, AUTH, "NewAccount", "Login", 201,
-          BODY, "", "Sign up: makes an account and logs it in")
+          BODY | GROWS, "", "Sign up: makes an account and logs it in")
     ROUTE(GET, "/v1/accounts", accounts_find, READ, ANYONE, READ, NULL, "AccountList", 200, PAGED,
           "username=the exact username;q=the beginning of a username",
           "Find accounts by username or by its beginning")
@@ -73,7 +74,7 @@ const struct route routes[] = {
 
     /* posts */
     ROUTE(POST, "/v1/posts", posts_create, WRITE, ACCOUNT, WRITE, "NewPost", "Post", 201,
-          BODY | KEYED, "", "Post")
+          BODY | KEYED | GROWS, "", "Post")
     ROUTE(GET, "/v1/posts/{id}", posts_show, READ, ANYONE, READ, NULL, "Post", 200, 0, "",
           "One post")
     ROUTE(PATCH, "/v1/posts/{id}", posts_update, WRITE, ACCOUNT, WRITE, "PostChange", "Post", 200,
@@ -91,7 +92,7 @@ const struct route routes[] = {
 
     /* comments */
     ROUTE(POST, "/v1/posts/{id}/comments", comments_create, WRITE, ACCOUNT, WRITE, "NewComment",
-          "Comment", 201, BODY | KEYED, "", "Comment")
+          "Comment", 201, BODY | KEYED | GROWS, "", "Comment")
     ROUTE(GET, "/v1/posts/{id}/comments", comments_list, READ, ANYONE, READ, NULL, "CommentList",
           200, PAGED, "", "The post's comments, oldest first")
     ROUTE(DELETE, "/v1/comments/{id}", comments_delete, WRITE, ACCOUNT, WRITE, NULL, NULL, 204,
@@ -126,12 +127,72 @@ const struct route routes[] = {
           "BackupResult", 200, BODY | ROUTE_CONTROL, "",
           "Write a consistent copy of the store to a new file on the server's machine")
     ROUTE(POST, "/v1/admin/import", admin_import, SLOW, ADMIN, NONE, NULL, "ImportResult", 200,
-          ROUTE_NDJSON, "first_line=number of the first line of this chunk, for messages",
+          ROUTE_NDJSON | GROWS | ROUTE_BULK,
+          "first_line=number of the first line of this chunk, for messages",
           "Import one chunk of NDJSON lines")
     ROUTE(POST, "/v1/admin/save", admin_save, SLOW, ADMIN, WRITE, NULL, "SaveResult", 200, 0, "",
           "Save the views now")
     ROUTE(PUT, "/v1/admin/lanes", admin_lane, SLOW, ADMIN, WRITE, "LaneChange", "Lane", 200, BODY,
-          "", "Change a lane's concurrency or rate until the next start")
+          "", "Change a lane's concurrency or rate until the next start, stop it or let it go on")
+    ROUTE(GET, "/v1/admin/freshness", admin_freshness, SLOW, ADMIN_READ, READ, NULL, "Freshness",
+          200, 0, "",
+          "How late each consumer is, by event type and lane, and whether it catches up")
+    ROUTE(GET, "/v1/admin/health", admin_health, SLOW, ADMIN_READ, READ, NULL, "Staleness", 200, 0,
+          "", "Which truth is stale, and what to do about it")
+    ROUTE(GET, "/v1/admin/events/{id}", admin_event_show, READ, ADMIN_READ, READ, NULL,
+          "EventStory", 200, 0, "", "One event's whole story")
+    ROUTE(GET, "/v1/admin/deliveries", deliveries_list, READ, ADMIN_READ, READ, NULL,
+          "DeliveryList", 200, PAGED,
+          "state=delayed, retrying, waiting, dead, done, discarded, dropped, parked or released;"
+          "reason=the name of an error;consumer=who should have got it;type=of the event;"
+          "event=its id;key=the account whose act it is",
+          "Deliveries that did not simply succeed, newest first")
+    ROUTE(GET, "/v1/admin/deliveries/groups", deliveries_groups, READ, ADMIN_READ, READ, NULL,
+          "DeliveryGroupList", 200, 0, "",
+          "Dead letters and parked events by reason, largest first")
+    ROUTE(POST, "/v1/admin/deliveries/redrive", deliveries_redrive, SLOW, ADMIN, WRITE,
+          "RedriveRequest", "SliceResult", 200, BODY, "",
+          "Try dead letters again, at a rate; go on with next until it is null")
+    ROUTE(POST, "/v1/admin/deliveries/discard", deliveries_discard, SLOW, ADMIN, WRITE,
+          "DiscardRequest", "SliceResult", 200, BODY, "",
+          "Give deliveries up, and record why; go on with next until it is null")
+    ROUTE(POST, "/v1/admin/deliveries/release", deliveries_release, SLOW, ADMIN, WRITE,
+          "ReleaseRequest", "SliceResult", 200, BODY, "",
+          "Take parked events up again that this version can read; go on until next is null")
+    ROUTE(GET, "/v1/admin/replays", replays_list, READ, ADMIN_READ, READ, NULL, "JobList", 200,
+          PAGED, "", "Replays, newest first")
+    ROUTE(POST, "/v1/admin/replays", replays_create, SLOW, ADMIN, WRITE, "NewReplay", "Job", 201,
+          BODY | ROUTE_CONFLICTS, "", "Start a replay; plan it first")
+    ROUTE(POST, "/v1/admin/replays/plan", replays_plan, SLOW, ADMIN, WRITE, "ReplayPlanRequest",
+          "ReplayPlan", 200, BODY, "",
+          "One slice of a dry run: counts what a replay would do; go on with position until end")
+    ROUTE(GET, "/v1/admin/replays/{id}", replays_show, READ, ADMIN_READ, READ, NULL, "Job", 200, 0,
+          "", "One replay")
+    ROUTE(PUT, "/v1/admin/replays/{id}", replays_change, SLOW, ADMIN, WRITE, "JobChange", "Job",
+          200, BODY | ROUTE_CONFLICTS, "", "Pause, resume or cancel a replay")
+    ROUTE(GET, "/v1/admin/rebuilds", rebuilds_list, READ, ADMIN_READ, READ, NULL, "JobList", 200,
+          PAGED, "", "Rebuilds, newest first")
+    ROUTE(POST, "/v1/admin/rebuilds", rebuilds_create, SLOW, ADMIN, WRITE, "NewRebuild", "Job", 201,
+          BODY | ROUTE_CONFLICTS, "", "Rebuild timelines or counters from truth, online")
+    ROUTE(GET, "/v1/admin/rebuilds/{id}", rebuilds_show, READ, ADMIN_READ, READ, NULL, "Job", 200,
+          0, "", "One rebuild")
+    ROUTE(PUT, "/v1/admin/rebuilds/{id}", rebuilds_change, SLOW, ADMIN, WRITE, "JobChange", "Job",
+          200, BODY | ROUTE_CONFLICTS, "", "Pause, resume or cancel a rebuild")
+
+    /* events, for other systems */
+    ROUTE(GET, "/v1/events", events_follow, READ, ADMIN_READ, READ, NULL, "EventPage", 200,
+          ROUTE_MAY_BE_GONE,
+          "consumer=who reads: begins at its saved position;cursor=the id of the last event seen;"
+          "limit=events a page, at most 1000;types=event types, comma-separated",
+          "Events in order, as CloudEvents; a bare batch when Accept is "
+          "application/cloudevents-batch+json")
+    ROUTE(GET, "/v1/events/consumers", consumers_list, READ, ADMIN_READ, READ, NULL, "ConsumerList",
+          200, 0, "", "Who follows our events, how far each has got and how late it is")
+    ROUTE(PUT, "/v1/events/consumers/{name}", consumers_save, WRITE, ADMIN, WRITE,
+          "ConsumerPosition", "Consumer", 200, BODY | ROUTE_CONFLICTS | ROUTE_MAY_BE_GONE, "",
+          "Save a consumer's position: the id of the last event that it has dealt with")
+    ROUTE(DELETE, "/v1/events/consumers/{name}", consumers_delete, WRITE, ADMIN, WRITE, NULL, NULL,
+          204, 0, "", "Forget a consumer and its position")
 
     /* the server itself */
     ROUTE(GET, "/healthz", health_live, INLINE, ANYONE, NONE, NULL, "Health", 200, NO_TOKEN, "",
@@ -152,13 +213,14 @@ _Static_assert(COUNT_OF(routes) <= ROUTES_MAX, "raise ROUTES_MAX");
 
 /* ---- the trie ---- */
 
-enum { NODES_MAX = 160, METHODS = HTTP_M_OTHER };
+enum { NODES_MAX = 224, METHODS = HTTP_M_OTHER };
 
 struct node {
-    struct str text;      /* the literal; {NULL, 0} for an {id} */
+    struct str text;      /* the literal; {NULL, 0} for an {id} or a {name} */
     int16_t next_sibling; /* among literals; 0: last */
     int16_t first_child;  /* literals; 0: none */
     int16_t id_child;     /* 0: none */
+    int16_t name_child;   /* 0: none */
     uint16_t methods;
     const struct route *by_method[METHODS];
 };
@@ -204,6 +266,11 @@ static int16_t node_for(int16_t parent, struct str segment)
             nodes[parent].id_child = node_add((struct str){NULL, 0});
         return nodes[parent].id_child;
     }
+    if (str_eq(segment, STR("{name}"))) {
+        if (!nodes[parent].name_child)
+            nodes[parent].name_child = node_add((struct str){NULL, 0});
+        return nodes[parent].name_child;
+    }
     int16_t child = literal_child(&nodes[parent], segment);
     if (!child) {
         child = node_add(segment);
@@ -235,6 +302,16 @@ static bool parse_id_segment(struct str segment, uint64_t *id)
     return segment.len > 0 && segment.ptr[0] != '0' && id_parse(segment, id);
 }
 
+static bool is_name(struct str segment)
+{
+    for (size_t i = 0; i < segment.len; i++) {
+        char b = segment.ptr[i];
+        if (!((b >= 'a' && b <= 'z') || (b >= '0' && b <= '9') || b == '.' || b == '_' || b == '-'))
+            return false;
+    }
+    return segment.len > 0 && segment.len <= ROUTE_NAME_MAX;
+}
+
 bool routes_match(enum http_method method, struct str path, struct route_match *out)
 {
     pthread_once(&built, build);
@@ -249,6 +326,10 @@ bool routes_match(enum http_method method, struct str path, struct route_match *
                 return false;
             out->params[out->param_count++] = id;
             child = nodes[at].id_child;
+        }
+        if (!child && nodes[at].name_child && is_name(segment)) {
+            out->name = segment;
+            child = nodes[at].name_child;
         }
         if (!child)
             return false;
@@ -310,7 +391,7 @@ const char *route_tag(const struct route *route)
         {"follow", "Graph"},      {"block", "Graph"},       {"mute", "Graph"},
         {"followers", "Graph"},   {"following", "Graph"},   {"posts", "Posts"},
         {"like", "Posts"},        {"likes", "Posts"},       {"comments", "Comments"},
-        {"feed", "Feed"},
+        {"feed", "Feed"},         {"events", "Events"},     {"consumers", "Events"},
     };
     if (str_starts(route->path, STR("/v1/admin/")))
         return "Administration";

@@ -14,6 +14,10 @@ enum route_flag {
     ROUTE_PAGED = 16,     /* takes limit and cursor */
     ROUTE_TOKENLESS = 32, /* Authorization is not looked at: a stale token must not stop a log-in */
     ROUTE_CONTROL = 64,   /* only through the control socket */
+    ROUTE_GROWS = 128,    /* makes the store grow: refused while the brake is at its last level */
+    ROUTE_BULK = 256,     /* work that can wait: refused from the brake's first level on */
+    ROUTE_CONFLICTS = 512,    /* may answer 409 by what it does */
+    ROUTE_MAY_BE_GONE = 1024, /* may answer 410 */
 };
 
 struct route {
@@ -54,7 +58,7 @@ struct route {
      .query = query_,                                                                              \
      .summary = summary_},
 
-enum { ROUTES_MAX = 96 };
+enum { ROUTES_MAX = 128, ROUTE_NAME_MAX = 40 };
 extern const struct route routes[];
 extern const size_t route_count;
 
@@ -64,10 +68,12 @@ struct route_match {
                          included) */
     uint64_t params[CALL_PARAMS_MAX];
     size_t param_count;
+    struct str name; /* of a {name}; {NULL, 0}: the path has none */
 };
 
 /* Finds the route in one walk over the path, without allocation. False: no such path. An {id} is a
- * decimal id as we write them: no sign, no leading zero, 1 … 2^63-1. */
+ * decimal id as we write them: no sign, no leading zero, 1 … 2^63-1. A {name} is 1 to
+ * ROUTE_NAME_MAX of a-z, 0-9, dot, underscore and hyphen. */
 bool routes_match(enum http_method method, struct str path, struct route_match *out);
 
 /* "GET, HEAD, OPTIONS" for a bit set of methods. Returns the length. */

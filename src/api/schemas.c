@@ -11,12 +11,43 @@
 #define NUMBER       "{'type':'integer'}"
 #define REF(name)    "{'$ref':'#/components/schemas/" name "'}"
 #define TEXT_OR_NULL "{'type':['string','null']}"
+#define ID_OR_NULL   TEXT_OR_NULL
+#define TIME_OR_NULL "{'type':['string','null'],'format':'date-time'}"
+#define REAL         "{'type':'number'}"
+#define JOB_RATE                                                                                   \
+    "{'type':'integer','minimum':0,'maximum':1000000,'description':'a second; 0: no limit'}"
+#define DELIVERY_STATE                                                                             \
+    "{'enum':['delayed','retrying','waiting','dead','done','discarded','dropped','parked',"        \
+    "'released']}"
+/* Which deliveries: at least one of them, or all. */
+#define FILTER                                                                                     \
+    "'delivery':" ID ",'event':" ID                                                                \
+    ",'key':{'type':'string','description':'the account whose act "                                \
+    "it is'},'reason':" TEXT ",'consumer':" TEXT ",'type':" TEXT ",'state':" DELIVERY_STATE        \
+    ",'all':{'type':'boolean','description':'every one; without it a filter is required'},"        \
+    "'next':{'type':'string','description':'of the answer before'}"
+/* Which events a replay means. */
+#define SELECTION                                                                                  \
+    "'consumer':" TEXT ",'type':" TEXT ",'from':" MOMENT ",'to':" MOMENT                           \
+    ",'key':{'type':'string','description':'the account whose act it is'},'dead_reason':{'type':"  \
+    "'string','description':'only events with a dead letter of this reason; * for any'},"          \
+    "'allow':{'type':'array','items':{'type':'string'},'description':'channels that may be "       \
+    "used'},'accept_duplicates':" FLAG
+#define MOMENT "{'type':['string','integer'],'description':'RFC 3339, or ms since 1970'}"
 #define LIST(of)                                                                                   \
     "{'type':'object','required':['items','next_cursor'],'properties':{"                           \
     "'items':{'type':'array','items':" REF(                                                        \
         of) "},"                                                                                   \
             "'next_cursor':{'type':['string','null'],'description':'pass it as cursor; null: the " \
             "end'}}}"
+#define HEADLINE    REF("FreshnessHeadline")
+#define CELL        REF("FreshnessCell")
+#define BRAKE       REF("Brake")
+#define STATES      REF("EventStates")
+#define DELIVERY    REF("Delivery")
+#define RECORDS     "{'type':'array','items':" REF("TraceRecord") "}"
+#define CLOUD_EVENT REF("CloudEvent")
+#define CONSUMER    REF("Consumer")
 /* Lists that are never cut into pages. */
 #define WHOLE_LIST(of)                                                                             \
     "{'type':'object','required':['items'],'properties':{"                                         \
@@ -167,7 +198,8 @@ const struct schema schemas[] = {
      NULL},
     {"LaneChange",
      "{'type':'object','required':['lane'],'properties':{'lane':" TEXT
-     ",'concurrency':{'type':'integer','minimum':1,"
+     ",'stopped':{'type':'boolean','description':'true: take nothing more; false: go on, also "
+     "when it stopped by itself'},'concurrency':{'type':'integer','minimum':1,"
      "'maximum':1000},'rate':{'type':'integer','minimum':0,'maximum':1000000,'description':'"
      "batches per second; "
      "0: no limit'}}}",
@@ -175,8 +207,175 @@ const struct schema schemas[] = {
     {"Lane",
      "{'type':'object','properties':{'name':" TEXT ",'backlog':" COUNT ",'in_flight':" COUNT
      ",'delivered':" COUNT ","
-     "'repeated':" COUNT ",'failed':" COUNT ",'oldest_age_ms':" COUNT ",'concurrency':" COUNT
-     ",'rate':" COUNT "}}",
+     "'repeated':" COUNT ",'failed':" COUNT ",'skipped':" COUNT ",'oldest_age_ms':" COUNT
+     ",'concurrency':" COUNT ",'rate':" COUNT ",'breaker':{'type':'object','properties':{"
+     "'state':{'enum':['running','stopped','by hand']},'reason':" TEXT_OR_NULL
+     ",'since':" TIME_OR_NULL ",'failed':" COUNT ",'of':" COUNT ",'opened':" COUNT "}}}}",
+     NULL},
+
+    {"FreshnessHeadline",
+     "{'type':'object','description':'the worst lag of what people notice, and how many cells are "
+     "how','properties':{'worst_ms':" COUNT ",'consumer':" TEXT_OR_NULL ",'type':" TEXT_OR_NULL
+     ",'lane':" TEXT_OR_NULL ",'late_means':" TEXT_OR_NULL ",'green':" COUNT ",'late':" COUNT
+     ",'behind':" COUNT ",'stopped':" COUNT ",'dead':" COUNT "}}",
+     NULL},
+    {"FreshnessCell",
+     "{'type':'object','properties':{'consumer':" TEXT ",'type':" TEXT ",'lane':" TEXT
+     ",'verdict':{'enum':['green','late','behind','stopped']},'oldest_age_ms':" COUNT
+     ",'target_ms':" COUNT ",'backlog':" COUNT ",'delayed':" COUNT ",'waiting':" COUNT
+     ",'dead':" COUNT ",'in_per_second':" REAL ",'out_per_second':" REAL ",'net_per_second':" REAL
+     ",'catch_up_ms':{'type':['integer','null'],'description':'at the present net rate; null: "
+     "never'},'visible':{'type':'boolean','description':'do people notice?'},"
+     "'late_means':" TEXT_OR_NULL "}}",
+     NULL},
+    {"Freshness",
+     "{'type':'object','properties':{'headline':" HEADLINE
+     ",'cells':{'type':'array','description':'worst first','items':" CELL "}}}",
+     NULL},
+    {"EventStates",
+     "{'type':'object','description':'events by state; on the books (delayed to discarded) one for "
+     "each delivery','properties':{'pending':" COUNT ",'published':" COUNT ",'expanded':" COUNT
+     ",'delayed':" COUNT ",'waiting':" COUNT ",'dead':" COUNT ",'parked':" COUNT ",'dropped':" COUNT
+     ",'discarded':" COUNT ",'settled':" COUNT ",'archived':" COUNT "}}",
+     NULL},
+    {"Brake",
+     "{'type':'object','properties':{'level':{'type':'integer','minimum':0,'maximum':2},"
+     "'why':" TEXT_OR_NULL ",'free_bytes':{'type':['integer','null']}}}",
+     NULL},
+    {"Staleness",
+     "{'type':'object','required':['verdict','stale'],'properties':{'verdict':{'enum':['green',"
+     "'late','behind','stopped','at risk']},'headline':" HEADLINE
+     ",'stale':{'type':'array','items':{'type':'object','properties':{'says':" TEXT
+     ",'verdict':" TEXT ",'consumer':" TEXT_OR_NULL ",'type':" TEXT_OR_NULL ",'lane':" TEXT_OR_NULL
+     ",'count':" COUNT ",'age_ms':" COUNT ",'target_ms':" COUNT
+     "}}},'stopped_lanes':{'type':'array','items':{'type':'object','properties':{'lane':" TEXT
+     ",'says':" TEXT ",'by_hand':" FLAG ",'reason':" TEXT_OR_NULL ",'since':" TIME_OR_NULL
+     "}}},'brake':" BRAKE ",'states':" STATES ",'blocked_keys':" COUNT ",'dead':" COUNT
+     ",'parked':" COUNT ",'audit_drift':" COUNT "}}",
+     NULL},
+
+    {"Delivery",
+     "{'type':'object','required':['id','event','type','state'],'properties':{'id':" ID
+     ",'event':" ID ",'type':" TEXT ",'version':" COUNT ",'payload':" TEXT
+     ",'consumer':" TEXT_OR_NULL ",'lane':" TEXT ",'state':" DELIVERY_STATE ",'tries':" COUNT
+     ",'reason':" TEXT ",'detail':" TEXT ",'due_at':" TIME_OR_NULL ",'opened_at':" TIME
+     ",'changed_at':" TIME ",'key':" ID_OR_NULL ",'waits_in_order_of':" ID_OR_NULL
+     ",'cursor':{'type':'object','properties':{'part':" TEXT ",'after':" TEXT ",'until':" ID_OR_NULL
+     "}},'members':" COUNT ",'replay':" ID_OR_NULL
+     ",'history':{'type':'array','items':{'type':'object','properties':{'at':" TIME
+     ",'reason':" TEXT "}}}}}",
+     NULL},
+    {"DeliveryList", LIST("Delivery"), NULL},
+    {"DeliveryGroup",
+     "{'type':'object','properties':{'state':{'enum':['dead','parked']},'reason':" TEXT
+     ",'consumer':" TEXT_OR_NULL ",'type':" TEXT ",'count':" COUNT ",'oldest_event':" ID
+     ",'newest_event':" ID ",'oldest_at':" TIME ",'newest_at':" TIME "}}",
+     NULL},
+    {"DeliveryGroupList", WHOLE_LIST("DeliveryGroup"), NULL},
+    {"RedriveRequest",
+     "{'type':'object','properties':{" FILTER ",'rate':{'type':'integer','minimum':0,'maximum':"
+     "1000000,'description':'a second; 0: all at once'}}}",
+     "{'reason':'UNAVAILABLE','consumer':'timelines','rate':500}"},
+    {"DiscardRequest",
+     "{'type':'object','required':['why'],'properties':{" FILTER ",'why':{'type':'string',"
+     "'maxLength':159,'description':'recorded with each'}}}",
+     "{'event':'7266382940364193792','why':'the account asked for it'}"},
+    {"ReleaseRequest", "{'type':'object','properties':{" FILTER "}}",
+     "{'reason':'UNKNOWN_VERSION'}"},
+    {"SliceResult",
+     "{'type':'object','required':['changed','next'],'properties':{'changed':" COUNT
+     ",'next':{'type':['string','null'],'description':'call again with it; null: done'}}}",
+     NULL},
+
+    {"TraceRecord",
+     "{'type':'object','properties':{'at':" TIME ",'kind':" TEXT ",'consumer':" TEXT_OR_NULL
+     ",'lane':" TEXT_OR_NULL ",'n':" COUNT ",'done':" COUNT ",'why':" TEXT_OR_NULL "}}",
+     NULL},
+    {"EventStory",
+     "{'type':'object','required':['id','state'],'properties':{'id':" ID ",'type':" TEXT_OR_NULL
+     ",'version':{'type':['integer','null']},'actor':" ID_OR_NULL ",'object':" ID_OR_NULL
+     ",'value':{'type':['integer','null']},'unread':{'type':['string','null'],'description':'why "
+     "this version of the program cannot read it'},'time':" TIME
+     ",'state':{'enum':['pending','published','expanded','delayed','waiting','dead','parked',"
+     "'done','archived']},'stage':" TEXT_OR_NULL ",'settled':" FLAG ",'kept':" FLAG
+     ",'committed_at':" TIME ",'published_at':" TIME_OR_NULL ",'done_at':" TIME_OR_NULL
+     ",'progress':{'type':'object'},'in_flight':{'type':'array','items':{'type':'object'}},"
+     "'in_flight_left_out':" COUNT
+     ",'rules':{'type':'array','items':{'type':'object','properties':{'consumer':" TEXT
+     ",'lane':" TEXT ",'wanted':" FLAG ",'why_not':" TEXT_OR_NULL ",'late_means':" TEXT
+     "}}},'decisions':" RECORDS ",'deliveries':{'type':'array','items':" DELIVERY
+     "},'deliveries_left_out':" FLAG ",'batches':{'type':'object','properties':{'count':" COUNT
+     ",'members':" COUNT ",'delivered':" COUNT ",'skipped':" COUNT ",'failed':" COUNT
+     ",'duplicates':" COUNT ",'first_at':" TIME_OR_NULL ",'last_at':" TIME_OR_NULL
+     ",'complete':" FLAG "}},'trace':" RECORDS ",'trace_left_out':" COUNT "}}",
+     NULL},
+
+    {"NewReplay",
+     "{'type':'object','required':['consumer'],'properties':{" SELECTION ",'rate':" JOB_RATE
+     ",'total':{'type':'integer','minimum':0,'description':'events by the plan, for the "
+     "estimate'}}}",
+     "{'consumer':'timelines','from':'2026-11-15T08:00:00Z','to':'2026-11-15T09:00:00Z'}"},
+    {"ReplayPlanRequest",
+     "{'type':'object','required':['consumer'],'properties':{" SELECTION
+     ",'position':{'type':'string','description':'of the slice before'}}}",
+     "{'consumer':'timelines','from':'2026-11-15T08:00:00Z','to':'2026-11-15T09:00:00Z'}"},
+    {"ReplayPlan",
+     "{'type':'object','required':['position','end'],'description':'counts of this slice; add them "
+     "up','properties':{'position':" TEXT ",'end':" FLAG ",'events':" COUNT ",'undone':" COUNT
+     ",'unreadable':" COUNT ",'remembered':" COUNT ",'unknown':" COUNT ",'suppressed':" COUNT
+     ",'would_act':" COUNT ",'members':" COUNT ",'channels':{'type':'array','items':{'type':"
+     "'object','properties':{'channel':" TEXT ",'would_act':" COUNT ",'suppressed':" COUNT
+     "}}},'first':" ID_OR_NULL ",'last':" ID_OR_NULL ",'refused':{'type':['string','null'],"
+     "'description':'why it could not be started like this'},'note':" TEXT_OR_NULL "}}",
+     NULL},
+    {"NewRebuild",
+     "{'type':'object','required':['what'],'properties':{'what':{'enum':['timelines','counters']},"
+     "'user':{'type':'string','description':'an account by id or name; left out: everybody'},"
+     "'rate':" JOB_RATE "}}",
+     "{'what':'timelines','rate':500}"},
+    {"JobChange",
+     "{'type':'object','required':['state'],'properties':{'state':{'enum':['paused','running',"
+     "'cancelled']}}}",
+     "{'state':'paused'}"},
+    {"Job",
+     "{'type':'object','required':['id','kind','state'],'properties':{'id':" ID ",'kind':" TEXT
+     ",'state':{'enum':['running','paused','done','cancelled','failed']},'spec':{'type':'object'},"
+     "'rate':" COUNT ",'position':" ID_OR_NULL ",'last':" ID_OR_NULL ",'total':" COUNT
+     ",'seen':" COUNT ",'acted':" COUNT ",'repeated':" COUNT ",'suppressed':" COUNT
+     ",'failed':" COUNT ",'created_at':" TIME ",'changed_at':" TIME
+     ",'left_ms':{'type':['integer','null'],"
+     "'description':'an estimate'},'note':{'type':'string','description':'why it rests or "
+     "failed'}}}",
+     NULL},
+    {"JobList", LIST("Job"), NULL},
+
+    {"CloudEvent",
+     "{'type':'object','required':['specversion','id','source','type'],'description':'CloudEvents "
+     "1.0','properties':{'specversion':{'const':'1.0'},'id':" ID ",'source':" TEXT ",'type':" TEXT
+     ",'time':" TIME ",'subject':" TEXT ",'datacontenttype':" TEXT ",'dataversion':" COUNT
+     ",'sequence':{'type':'string','description':'the id with leading zeros: in order as a text'},"
+     "'data':{'type':['object','string','null'],'properties':{'actor':" ID ",'object':" ID_OR_NULL
+     ",'value':" NUMBER "}}}}",
+     NULL},
+    {"Consumer",
+     "{'type':'object','required':['name','position','behind_ms','behind_at_least'],'properties':{"
+     "'name':" TEXT ",'position':" ID_OR_NULL
+     ",'behind_ms':{'type':'integer','description':'age of "
+     "the oldest event after its position'},'behind_at_least':{'type':'integer','description':"
+     "'events after its position; counted up to 10000'},'unread':{'type':'string','description':"
+     "'the same as a text: 10000+'},'target_ms':" COUNT ",'verdict':{'enum':['green','late',"
+     "'stopped','lost']},'created_at':" TIME_OR_NULL ",'changed_at':" TIME_OR_NULL "}}",
+     NULL},
+    {"ConsumerList", WHOLE_LIST("Consumer"), NULL},
+    {"ConsumerPosition",
+     "{'type':'object','required':['cursor'],'properties':{'cursor':{'type':'string','pattern':"
+     "'^[0-9]+$'},'rewind':{'type':'boolean','description':'may go back'}}}",
+     "{'cursor':'7266382940364193792'}"},
+    {"EventPage",
+     "{'type':'object','required':['items','next_cursor'],'properties':{'items':{'type':'array',"
+     "'items':" CLOUD_EVENT "},'next_cursor':{'type':'string','description':'the last event looked "
+     "at: where to go on, also later'},'more':{'type':'boolean','description':'is there more "
+     "already?'},'consumer':{'anyOf':[" CONSUMER ",{'type':'null'}]}}}",
      NULL},
     {"Health", "{'type':'object','properties':{'status':" TEXT "}}", NULL},
     {"OpenAPI", "{'type':'object'}", NULL},

@@ -29,6 +29,7 @@ enum err_class {
     X(METHOD,           CLIENT,    405, "method not allowed")                         \
     X(CONFLICT,         CLIENT,    409, "conflicts with the present state")           \
     X(IN_PROGRESS,      CLIENT,    409, "the same request is still in progress")      \
+    X(GONE,             CLIENT,    410, "no longer kept")                             \
     X(TOO_LARGE,        CLIENT,    413, "too large")                                  \
     X(MEDIA_TYPE,       CLIENT,    415, "unsupported media type")                     \
     X(INVALID,          CLIENT,    422, "the request cannot be carried out as given") \
@@ -38,6 +39,7 @@ enum err_class {
     X(OVERLOADED,       SHED,      503, "overloaded")                                 \
     X(UNAVAILABLE,      RETRY,     503, "a dependency is unavailable")                \
     X(STORAGE_FULL,     RETRY,     503, "the store is full")                          \
+    X(BRAKED,           SHED,      503, "the store is at risk, nothing new is taken") \
     X(STOPPING,         RETRY,     503, "the server is stopping")                     \
     X(TIMEOUT,          RETRY,     503, "timed out")                                  \
     X(UNKNOWN_COMMIT,   RECONCILE, 503, "outcome unknown, look before retrying")      \

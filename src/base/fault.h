@@ -5,6 +5,10 @@
  * the crash tests walk; a FAULT() with a name that is not in it does not compile. */
 #pragma once
 
+#include <stdint.h>
+
+#include "base/err.h"
+
 /* clang-format off */
 #define FAULT_TABLE(X)                                                                       \
     X(db_before_commit)      /* the group is written, COMMIT not yet called */               \
@@ -25,7 +29,18 @@
     X(snapshot_after_rename)                                                                 \
     X(outbox_before_trim)    /* a snapshot covers these rows, not yet deleted */             \
     X(purge_between_slices)  /* an account's things are half removed */                      \
-    X(keeper_before_crossing)
+    X(keeper_before_crossing)                                                                \
+    X(book_before_commit)    /* failed deliveries are known in memory, not on the books */   \
+    X(book_after_commit)     /* on the books, their messages not acknowledged */             \
+    X(retry_before_publish)  /* claimed as due, not on the bus */                            \
+    X(retry_after_done)      /* tried again with success, the books do not know */           \
+    X(redrive_between_slices)                                                                \
+    X(replay_before_begin)   /* events read, none handed to the engine */                    \
+    X(replay_before_save)    /* delivered, the position not yet saved */                     \
+    X(replay_after_save)                                                                     \
+    X(rebuild_between_slices)                                                                \
+    X(inbox_after_claim)     /* claimed, not acted */                                        \
+    X(inbox_before_confirm)  /* acted, not confirmed */
 
 enum fault_point {
 #define FAULT_ENUM(name) FAULT_##name,
@@ -38,8 +53,16 @@ enum fault_point {
 const char *fault_name(enum fault_point point);
 void fault_reached(enum fault_point point);
 
+/* Makes deliveries of a consumer fail, while the program runs: in such builds the file named by
+ * FANTAIL_FAIL is read (again when it changed); a line "timelines UNAVAILABLE" makes every delivery
+ * of that consumer fail with that error, "timelines UNAVAILABLE 42" only those of events of
+ * actor 42. */
+enum err fault_asked(const char *consumer, uint64_t actor);
+
 #ifdef FANTAIL_FAULTS
-#define FAULT(name) fault_reached(FAULT_##name)
+#define FAULT(name)                  fault_reached(FAULT_##name)
+#define FAULT_ASKED(consumer, actor) fault_asked(consumer, actor)
 #else
-#define FAULT(name) ((void)FAULT_##name)
+#define FAULT(name)                  ((void)FAULT_##name)
+#define FAULT_ASKED(consumer, actor) OK
 #endif

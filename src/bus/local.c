@@ -268,6 +268,7 @@ static void local_lane_stats(struct bus *b, uint16_t lane, struct bus_lane_stats
         .delayed = q->heap_count,
         .taken = q->taken,
         .published = q->published,
+        .confirmed = q->published,
         .acked = q->acked,
         .retried = q->retried,
     };
@@ -317,6 +318,7 @@ struct bus *bus_local_new(size_t lanes, const size_t *lane_limits)
     CHECK(local);
     memset(local, 0, size);
     local->bus.ops = &local_ops;
+    local->bus.exact = true;
     local->lanes = lanes;
     for (size_t i = 0; i < lanes; i++) {
         struct lane_queue *q = &local->queues[i];

@@ -28,12 +28,15 @@
 #include "base/log.h"
 #include "bus/local.h"
 #include "cmd/chores.h"
+#include "cmd/rebuild_job.h"
 #include "db/sqlite.h"
 #include "model/rules.h"
 #include "model/truth.h"
 #include "net/http.h"
+#include "ops/brake.h"
 #include "ops/lock.h"
 #include "ops/runner.h"
+#include "pipe/inbox.h"
 #include "view/memory/memory.h"
 
 enum {
@@ -47,6 +50,7 @@ enum {
     DRAIN_POLL_NS = 2 * 1000 * 1000,
     STOP_MS = 60000,
     WORKER_NICE = 5,
+    BRAKE_EVERY_US = 1000 * 1000,
     EXIT_STORE_FAILED = 70,
 };
 
@@ -59,9 +63,9 @@ struct app {
     bool keeper_made, api_made;
     struct api api;
     struct chores chores;
-    struct runner *relay;   /* woken by the engine when events were committed */
-    struct runner *deliver; /* the workers: woken by the engine when there are messages */
-    struct runner *tidy;    /* housekeeping: by the clock alone */
+    struct brake brake;
+    struct runner *runners[ENGINE_REPLAYS + 1]; /* by whom the engine wakes */
+    struct runner *tidy;                        /* housekeeping: by the clock alone */
 };
 
 /* ---- hooks ---- */
@@ -91,7 +95,7 @@ static void store_failed(void *ctx, const char *why)
 static void engine_woken(void *ctx, enum engine_sleeper who)
 {
     struct app *app = ctx;
-    runner_wake(who == ENGINE_RELAY ? app->relay : app->deliver);
+    runner_wake(app->runners[who]);
 }
 
 static void fan_out_done(void *ctx, const struct event *e, size_t members, int64_t took_us)
@@ -137,9 +141,10 @@ static enum err load_views(struct app *app, app_loading loading, void *ctx)
     if (e)
         return e;
     app->api.cards = cards_memory_new((size_t)app->settings->card_cache_bytes, app->api.clock);
+    /* Truth as a whole already tells what the outbox's events did to it. */
     if (app->api.views->loaded_position == 0)
         e = truth_load_views(app->api.db, app->api.views, loading, ctx);
-    if (!e)
+    else
         e = truth_catch_up(app->api.db, app->api.views, app->api.cards,
                            app->api.views->loaded_position);
     return e;
@@ -155,7 +160,17 @@ static void set_lanes(const struct settings *s, struct engine_config *config)
         config->lane_concurrency[lane] = (uint32_t)s->lane_concurrency;
         config->lane_rate[lane] = (uint32_t)s->lane_rate;
     }
+}
+
+static void configure_engine(const struct settings *s, struct engine_config *config)
+{
+    engine_config_default(config);
+    set_lanes(s, config);
     config->active_within_ms = s->active_within_ms;
+    config->retain_settled_ms = s->retain_events_ms;
+    config->retain_closed_ms = s->retain_deliveries_ms;
+    config->retain_dead_ms = s->retain_dead_ms;
+    config->inbox_ms = s->inbox_retention_ms;
 }
 
 static enum err make_engine(struct app *app)
@@ -163,14 +178,14 @@ static enum err make_engine(struct app *app)
     const struct settings *s = app->settings;
     struct api *api = &app->api;
     size_t limits[LANE_COUNT] = {
-#define LANE_LIMIT(name, wire, concurrency, rate, limit) [LANE_##name] = (limit),
+#define LANE_LIMIT(name, wire, concurrency, rate, limit, target_ms, ordered)                       \
+    [LANE_##name] = (limit),
         LANE_TABLE(LANE_LIMIT)
 #undef LANE_LIMIT
     };
     app->bus = bus_local_new(LANE_COUNT, limits);
     struct engine_config config;
-    engine_config_default(&config);
-    set_lanes(s, &config);
+    configure_engine(s, &config);
     struct sink_env env = {.db = api->db,
                            .views = api->views,
                            .cards = api->cards,
@@ -206,10 +221,28 @@ static enum err make_doors(struct app *app, char *why)
 
 static void free_all(struct app *app);
 
+/* After a crash the books tell which late deliveries the views' saved state lacks. */
+static enum err check_deliveries(const struct settings *s, char *why)
+{
+    if (s->retain_deliveries_ms >= 2 * s->snapshot_every_ms)
+        return OK;
+    snprintf(why, WHY_MAX,
+             "retain-deliveries (%lld s) must be at least twice snapshot-every (%lld s): "
+             "what a crash undoes in the views is found again in the deliveries",
+             (long long)(s->retain_deliveries_ms / 1000), (long long)(s->snapshot_every_ms / 1000));
+    return ERR_INVALID;
+}
+
 static enum err build(struct app *app, app_loading loading, void *ctx, char *why)
 {
+    const struct settings *s = app->settings;
     why[0] = '\0';
-    enum err e = data_lock_take(&app->lock, app->settings->data, why);
+    enum err e = inbox_check_retention(model_rules, model_rule_count, s->inbox_retention_ms,
+                                       s->retain_dead_ms, s->retain_events_ms, why);
+    if (!e)
+        e = check_deliveries(s, why);
+    if (!e)
+        e = data_lock_take(&app->lock, app->settings->data, why);
     if (!e)
         e = open_store(app, why);
     if (!e)
@@ -235,8 +268,8 @@ enum err app_open(const struct settings *settings, app_loading loading, void *ct
     app->api.clock = clock_system();
     app->api.started_at_ms = clock_wall_ms(app->api.clock);
     id_gen_init(&app->ids, app->api.clock, NODE);
-    app->relay = runner_new();
-    app->deliver = runner_new();
+    for (size_t i = 0; i < COUNT_OF(app->runners); i++)
+        app->runners[i] = runner_new();
     app->tidy = runner_new();
     enum err e = build(app, loading, ctx, why);
     if (e) {
@@ -246,6 +279,11 @@ enum err app_open(const struct settings *settings, app_loading loading, void *ct
         return e;
     }
     chores_init(&app->chores, &app->api);
+    brake_init(&app->brake, &(struct brake_config){.folder = settings->data,
+                                                   .free_bytes = settings->brake_free_bytes,
+                                                   .backlog_max = (uint64_t)settings->brake_backlog,
+                                                   .reserve_bytes = settings->brake_reserve_bytes});
+    app->api.brake = &app->brake;
     *out = app;
     return OK;
 }
@@ -299,6 +337,39 @@ static int64_t mark_step(void *app)
     return engine_mark_step(((struct app *)app)->api.engine);
 }
 
+static int64_t book_step(void *app)
+{
+    return engine_book_step(((struct app *)app)->api.engine);
+}
+
+static int64_t replay_step(void *app)
+{
+    return engine_replay_step(((struct app *)app)->api.engine);
+}
+
+static int64_t sample_step(void *app)
+{
+    return engine_sample_step(((struct app *)app)->api.engine);
+}
+
+static int64_t rebuild_step(void *app)
+{
+    return rebuild_job_step(&((struct app *)app)->api);
+}
+
+/* A backlog is drained by expansion: only the disk stops that. */
+static int64_t brake_step(void *arg)
+{
+    struct app *app = arg;
+    struct engine_stats stats;
+    struct db_stats store;
+    engine_stats(app->api.engine, &stats);
+    db_stats(app->api.db, &store);
+    int level = brake_look(&app->brake, stats.undone, store.full);
+    engine_brake(app->api.engine, level > 0 && atomic_load(&app->brake.disk), level > 0);
+    return clock_mono_us(app->api.clock) + BRAKE_EVERY_US;
+}
+
 static int64_t keeper_step(void *app)
 {
     return celebrity_keeper_step(&((struct app *)app)->keeper);
@@ -318,26 +389,34 @@ static int64_t idempotency_step(void *app)
 bool app_start_workers(struct app *app)
 {
     unsigned workers = (unsigned)app->settings->fan_out_workers;
-    bool ok = runner_add(app->relay, "relay", relay_step, app, 1, 0) &&
-              runner_add(app->deliver, "deliver", worker_step, app, workers, WORKER_NICE) &&
-              runner_add(app->tidy, "mark", mark_step, app, 1, 0) &&
-              runner_add(app->tidy, "save", chore_save_step, &app->chores, 1, WORKER_NICE) &&
-              runner_add(app->tidy, "sweep", chore_sweep_step, &app->chores, 1, WORKER_NICE) &&
-              runner_add(app->tidy, "audit", chore_audit_step, &app->chores, 1, WORKER_NICE) &&
-              runner_add(app->tidy, "keeper", keeper_step, app, 1, WORKER_NICE) &&
-              runner_add(app->tidy, "seen", visits_step, app, 1, WORKER_NICE) &&
-              runner_add(app->tidy, "expire", idempotency_step, app, 1, WORKER_NICE);
+    bool ok =
+        runner_add(app->runners[ENGINE_RELAY], "relay", relay_step, app, 1, 0) &&
+        runner_add(app->runners[ENGINE_WORKERS], "deliver", worker_step, app, workers,
+                   WORKER_NICE) &&
+        runner_add(app->runners[ENGINE_BOOKS], "books", book_step, app, 1, 0) &&
+        runner_add(app->runners[ENGINE_REPLAYS], "replays", replay_step, app, 1, WORKER_NICE) &&
+        runner_add(app->tidy, "mark", mark_step, app, 1, 0) &&
+        runner_add(app->tidy, "sample", sample_step, app, 1, 0) &&
+        runner_add(app->tidy, "brake", brake_step, app, 1, 0) &&
+        runner_add(app->tidy, "rebuild", rebuild_step, app, 1, WORKER_NICE) &&
+        runner_add(app->tidy, "save", chore_save_step, &app->chores, 1, WORKER_NICE) &&
+        runner_add(app->tidy, "sweep", chore_sweep_step, &app->chores, 1, WORKER_NICE) &&
+        runner_add(app->tidy, "audit", chore_audit_step, &app->chores, 1, WORKER_NICE) &&
+        runner_add(app->tidy, "keeper", keeper_step, app, 1, WORKER_NICE) &&
+        runner_add(app->tidy, "seen", visits_step, app, 1, WORKER_NICE) &&
+        runner_add(app->tidy, "expire", idempotency_step, app, 1, WORKER_NICE);
     atomic_store(&app->api.ready, ok);
     return ok;
 }
 
 /* ---- closing ---- */
 
+/* What is on the books is kept there: a stop does not wait until it is due. */
 static void drain(struct app *app)
 {
     int64_t until_ms = clock_mono_ms(app->api.clock) + DRAIN_MS;
     struct timespec pause = {.tv_nsec = DRAIN_POLL_NS};
-    while (!engine_drained(app->api.engine) && clock_mono_ms(app->api.clock) < until_ms)
+    while (!engine_quiet(app->api.engine) && clock_mono_ms(app->api.clock) < until_ms)
         nanosleep(&pause, NULL);
     struct engine_stats stats;
     engine_stats(app->api.engine, &stats);
@@ -364,8 +443,8 @@ static void free_all(struct app *app)
         views_free(api->views);
     if (api->cards)
         cards_free(api->cards);
-    runner_free(app->relay);
-    runner_free(app->deliver);
+    for (size_t i = 0; i < COUNT_OF(app->runners); i++)
+        runner_free(app->runners[i]);
     runner_free(app->tidy);
     data_lock_release(&app->lock);
     free(app);
@@ -380,8 +459,9 @@ void app_close(struct app *app, int64_t grace_ms)
     pool_free(api->pool);
     pool_free(api->slow);
     drain(app);
-    bool ended = runner_stop(app->relay, STOP_MS) && runner_stop(app->deliver, STOP_MS) &&
-                 runner_stop(app->tidy, STOP_MS);
+    bool ended = runner_stop(app->tidy, STOP_MS);
+    for (size_t i = 0; i < COUNT_OF(app->runners); i++)
+        ended = runner_stop(app->runners[i], STOP_MS) && ended;
     if (!ended) {
         log_error("a worker does not end; the server ends without it",
                   LOG_INT("waited_ms", STOP_MS));

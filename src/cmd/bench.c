@@ -25,8 +25,10 @@ static const struct {
     int (*run)(struct bench *b);
     int64_t accounts;
 } kinds[] = {
-    {"fanout", bench_fan_out, 1000000}, {"feed", bench_feed, 10000},   {"post", bench_post, 10000},
-    {"mixed", bench_mixed, 1000000},    {"size", bench_size, 1000000},
+    {"fanout", bench_fan_out, 1000000}, {"feed", bench_feed, 10000},
+    {"post", bench_post, 10000},        {"mixed", bench_mixed, 1000000},
+    {"size", bench_size, 1000000},      {"relay", bench_relay, 10000},
+    {"backlog", bench_backlog, 10000},
 };
 
 double bench_now_s(void)
@@ -97,7 +99,8 @@ static bool read_options(struct bench *b, const struct invocation *in)
            invocation_number(in, "entries", 0, 1000, &b->entries) &&
            invocation_number(in, "connections", 1, 4096, &b->connections) &&
            invocation_number(in, "seconds", 1, 600, &b->seconds) &&
-           invocation_number(in, "rounds", 1, 100, &b->rounds);
+           invocation_number(in, "rounds", 1, 100, &b->rounds) &&
+           invocation_number(in, "events", 1000, 20000000, &b->events);
 }
 
 static int run_bench(struct invocation *in)
@@ -110,6 +113,7 @@ static int run_bench(struct invocation *in)
         .connections = 64,
         .seconds = 5,
         .rounds = 3,
+        .events = 1000000,
         .peer = invocation_value(in, "peer"),
         .json = invocation_has(in, "json"),
     };
@@ -126,14 +130,16 @@ static int run_bench(struct invocation *in)
             print_json(kinds[i].name);
         return code;
     }
-    return command_usage(in, "unknown measurement \"%s\": fanout, feed, post, mixed or size",
+    return command_usage(in,
+                         "unknown measurement \"%s\": fanout, feed, post, mixed, size, relay or "
+                         "backlog",
                          in->arguments[0]);
 }
 
 const struct command command_bench = {
     .name = "bench",
-    .arguments = "fanout|feed|post|mixed|size",
-    .summary = "measure fan-out, feeds and posts on this machine",
+    .arguments = "fanout|feed|post|mixed|size|relay|backlog",
+    .summary = "measure fan-out, feeds, posts and the engine on this machine",
     .about =
         "Measures the real path in a temporary data folder: the model, the durable commit, the "
         "engine; feed, post\n"
@@ -147,7 +153,11 @@ const struct command command_bench = {
         "  post    POST /v1/posts, durable: peak rate, latency at 30% of it\n"
         "  mixed   latency of other people's posts while fan-outs to 800,000 run back to back\n"
         "  size    1,000,000 accounts with 20,000,000 edges and timelines of 200: memory, restart "
-        "times",
+        "times\n"
+        "  relay   small events from their commit until they are settled; retries; what freshness "
+        "costs\n"
+        "          with few and with many events waiting\n"
+        "  backlog how fast 1,000,000 waiting events drain, and what live posts notice meanwhile",
     .examples = "  fantail bench fanout\n"
                 "  fantail bench feed --accounts 1000000 --json\n",
     .arguments_min = 1,
@@ -161,6 +171,7 @@ const struct command command_bench = {
             {"connections", "N", "HTTP connections (64)"},
             {"seconds", "N", "length of one HTTP measurement (5)"},
             {"rounds", "N", "repetitions; medians are reported (3)"},
+            {"events", "N", "relay, backlog: events that wait (1000000)"},
             {"peer", "URL", "feed: another HTTP server to measure in turn with the same client"},
         },
     .run = run_bench,

@@ -7,7 +7,7 @@
 struct bench {
     const struct invocation *in;
     struct settings settings; /* of the world that is measured */
-    int64_t accounts, followers, entries, connections, seconds, rounds;
+    int64_t accounts, followers, entries, connections, seconds, rounds, events;
     const char *peer; /* URL of a peer to measure in turn; NULL: none */
     bool json;
 };
@@ -17,6 +17,8 @@ int bench_feed(struct bench *b);
 int bench_post(struct bench *b);
 int bench_mixed(struct bench *b);
 int bench_size(struct bench *b);
+int bench_relay(struct bench *b);
+int bench_backlog(struct bench *b);
 
 /* Numbers, printed as a table for people or as one JSON line at the end. */
 void bench_number(struct bench *b, const char *name, double value, const char *unit);

@@ -190,8 +190,9 @@ static double measure_author(struct world *w, struct bench *b, struct api *api, 
 struct stream {
     struct world *world;
     struct db *db;
-    _Atomic int64_t next, done;
+    _Atomic int64_t next;
     pthread_mutex_t lock;
+    int64_t done; /* under the lock */
     pthread_cond_t over;
 };
 
@@ -221,12 +222,13 @@ static void stream_done(struct db_job *job, enum err result, const char *detail)
     struct stream_job *s = CONTAINER_OF(job, struct stream_job, job);
     (void)detail;
     CHECK(result == OK);
-    if (atomic_fetch_add(&s->stream->done, 1) + 1 == STREAM_POSTS) {
-        pthread_mutex_lock(&s->stream->lock);
-        pthread_cond_signal(&s->stream->over);
-        pthread_mutex_unlock(&s->stream->lock);
-    }
     stream_submit(s);
+    /* Counted last: when all are, the stream is gone. */
+    struct stream *stream = s->stream;
+    pthread_mutex_lock(&stream->lock);
+    if (++stream->done == STREAM_POSTS)
+        pthread_cond_signal(&stream->over);
+    pthread_mutex_unlock(&stream->lock);
 }
 
 /* Deliveries a second from the first submit until everyone has everything. */
@@ -245,7 +247,7 @@ static double run_stream(struct world *w, struct api *api, double *posts_per_s)
         stream_submit(&jobs[i]);
     }
     pthread_mutex_lock(&s.lock);
-    while (atomic_load(&s.done) < STREAM_POSTS)
+    while (s.done < STREAM_POSTS)
         pthread_cond_wait(&s.over, &s.lock);
     pthread_mutex_unlock(&s.lock);
     *posts_per_s = STREAM_POSTS / (bench_now_s() - start_s);

@@ -17,6 +17,7 @@ enum {
     SWEEP_SLICE = 1000,         /* accounts */
     SWEEP_PAUSE_US = 50 * 1000, /* between slices */
     AUDIT_TRIES = 3,
+    SAVE_LOOK_US = 1000 * 1000, /* a replay or rebuild has ended: its work is saved soon */
     AUDIT_RETRY_US = 200 * 1000,
 };
 
@@ -29,22 +30,37 @@ void chores_init(struct chores *c, struct api *api)
     c->next_save_us = clock_mono_us(api->clock) + api->settings->snapshot_every_ms * 1000;
 }
 
+/* Retries, replays and rebuilds change the views, and no position tells of it. */
+static uint64_t repairs(struct chores *c)
+{
+    struct engine_stats stats;
+    engine_stats(c->api->engine, &stats);
+    return stats.late + atomic_load(&c->api->rebuilt);
+}
+
 enum err chores_save(struct chores *c)
 {
-    uint64_t position = engine_done_through(c->api->engine);
-    if (position <= c->saved_position)
+    uint64_t position = engine_settled_through(c->api->engine);
+    uint64_t repaired = repairs(c);
+    if (position <= c->saved_position && repaired == c->saved_repairs)
         return OK;
     enum err e = views_save(c->api->views, position);
-    if (!e)
-        c->saved_position = position;
-    return e;
+    if (e)
+        return e;
+    c->saved_position = position;
+    c->saved_repairs = repaired;
+    return OK;
 }
 
 int64_t chore_save_step(void *chores)
 {
     struct chores *c = chores;
-    if (clock_mono_us(c->api->clock) < c->next_save_us)
-        return c->next_save_us;
+    int64_t now_us = clock_mono_us(c->api->clock);
+    uint64_t repaired = repairs(c);
+    bool settled = repaired != c->saved_repairs && repaired == c->seen_repairs;
+    c->seen_repairs = repaired;
+    if (now_us < c->next_save_us && !settled)
+        return now_us + SAVE_LOOK_US < c->next_save_us ? now_us + SAVE_LOOK_US : c->next_save_us;
     enum err e = chores_save(c);
     if (e)
         log_warn("the views could not be saved; a restart will take longer",
@@ -143,12 +159,20 @@ static uint64_t transactions(struct api *api)
     return stats.transactions;
 }
 
+/* A feed that waits for a dead letter differs, and the dead letter says so already. */
+static bool has_dead(struct api *api)
+{
+    struct engine_stats stats;
+    engine_stats(api->engine, &stats);
+    return stats.states.dead + stats.states.parked + stats.states.discarded > 0;
+}
+
 /* True when the comparison says something: equal, or different while nothing moved. */
 static bool audit_once(struct chores *c, struct audit *a)
 {
     struct api *api = c->api;
     uint64_t before = transactions(api);
-    bool quiet = engine_drained(api->engine);
+    bool quiet = engine_drained(api->engine) && !has_dead(api);
     bool compared, same;
     if (compare(a, &compared, &same) != OK || !compared)
         return true; /* nothing to say about this one */

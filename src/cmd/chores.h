@@ -8,6 +8,8 @@
 struct chores {
     struct api *api;
     uint64_t saved_position; /* of the last snapshot */
+    uint64_t saved_repairs,
+        seen_repairs; /* what retries, replays and rebuilds had done by then, and lately */
     int64_t next_save_us;
     struct rand rand;       /* for the audit's choice */
     uint64_t audit_account; /* to be looked at again; 0: choose one */

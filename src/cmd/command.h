@@ -18,7 +18,7 @@ struct command_option {
     const char *help;
 };
 
-enum { COMMAND_OPTIONS_MAX = 10, INVOCATION_OPTIONS_MAX = 32 };
+enum { COMMAND_OPTIONS_MAX = 16, INVOCATION_OPTIONS_MAX = 32 };
 
 struct command {
     const char *name;

@@ -168,8 +168,11 @@ json_t *link_call(struct link *l, const char *method, const char *target, const 
     enum err e = http_client_call(l->client, method, target, headers, body, &answered, &l->answer,
                                   call_timeout_ms);
     if (e) {
-        command_fail(l->in, "the server on %s does not answer: %s", l->in->settings.data,
-                     err_title(e));
+        command_fail(l->in, "the server on %s %s", l->in->settings.data,
+                     e == ERR_TIMEOUT          ? "does not answer"
+                     : e == ERR_TOO_LARGE      ? "answers more than fits"
+                     : e == ERR_UNKNOWN_COMMIT ? "went away; what was asked may have been done"
+                                               : "went away");
         return NULL;
     }
     json_error_t parse;

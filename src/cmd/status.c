@@ -1,4 +1,5 @@
 /* `fantail status`: what the engine has to do, and how the parts are. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -6,6 +7,7 @@
 
 #include "cmd/commands.h"
 #include "cmd/link.h"
+#include "cmd/show.h"
 #include "ops/progress.h"
 
 enum { WATCH_SECONDS = 2 };
@@ -22,41 +24,110 @@ static const char *bytes(const json_t *object, const char *key, char out[32])
     return out;
 }
 
-static const char *span(int64_t ms, char out[32])
-{
-    int64_t s = ms / 1000;
-    if (ms <= 0)
-        snprintf(out, 32, "-");
-    else if (ms < 1000)
-        snprintf(out, 32, "%lld ms", (long long)ms);
-    else if (s < 120)
-        snprintf(out, 32, "%lld s", (long long)s);
-    else if (s < 7200)
-        snprintf(out, 32, "%lld min", (long long)(s / 60));
-    else if (s < 172800)
-        snprintf(out, 32, "%lld h", (long long)(s / 3600));
-    else
-        snprintf(out, 32, "%lld days", (long long)(s / 86400));
-    return out;
-}
-
 static void print_lanes(const json_t *engine)
 {
     char a[32], b[32], c[32], d[32], e[32], f[32];
-    printf("%-9s %10s %10s %10s %14s %12s %8s\n", "lane", "backlog", "in flight", "oldest",
+    printf("\n%-9s %8s %9s %8s %13s %11s %8s\n", "lane", "backlog", "in flight", "oldest",
            "delivered", "repeated", "failed");
     size_t i;
     json_t *lane;
     json_array_foreach(json_object_get(engine, "lanes"), i, lane)
     {
-        printf("%-9s %10s %10s %10s %14s %12s %8s\n", answer_text(lane, "name"),
+        const json_t *breaker = json_object_get(lane, "breaker");
+        const char *state = answer_text(breaker, "state"), *reason = answer_text(breaker, "reason");
+        printf("%-9s %8s %9s %8s %13s %11s %8s", answer_text(lane, "name"),
                count(lane, "backlog", a), count(lane, "in_flight", b),
-               span(answer_int(lane, "oldest_age_ms"), c), count(lane, "delivered", d),
+               show_span(answer_int(lane, "oldest_age_ms"), c), count(lane, "delivered", d),
                count(lane, "repeated", e), count(lane, "failed", f));
+        if (state[0] && strcmp(state, "running") != 0)
+            printf("  STOPPED%s%s", reason[0] ? ": " : " ", reason[0] ? reason : state);
+        printf("\n");
     }
     printf("\n%-9s %s undone, oldest %s; %s done since the start\n", "events",
-           count(engine, "undone", a), span(answer_int(engine, "oldest_undone_ms"), b),
+           count(engine, "undone", a), show_span(answer_int(engine, "oldest_undone_ms"), b),
            count(engine, "events_done", c));
+}
+
+/* Each state that has any, in the order in which an event passes them. */
+static void print_states(const json_t *engine)
+{
+    static const char *const names[] = {"pending",   "published", "expanded", "delayed",
+                                        "waiting",   "dead",      "parked",   "dropped",
+                                        "discarded", "settled",   "archived"};
+    const json_t *states = json_object_get(engine, "states");
+    char a[32];
+    const char *separator = "";
+    printf("%-9s ", "states");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (answer_int(states, names[i]) == 0)
+            continue;
+        printf("%s%s %s", separator, count(states, names[i], a), names[i]);
+        separator = ", ";
+    }
+    printf("%s\n", separator[0] ? "" : "no events");
+    const json_t *duplicates = json_object_get(engine, "duplicates");
+    int64_t unknown = answer_int(duplicates, "unknown");
+    int64_t keys = answer_int(engine, "blocked_keys");
+    if (keys > 0)
+        printf("%-9s %s behind a delivery on the books: fantail dead list --state delayed\n",
+               "blocked", show_number((uint64_t)keys, "key waits", "keys wait", a));
+    if (unknown > 0)
+        printf("%-9s %s of unknown outcome: fantail dead groups\n", "unknown",
+               show_number((uint64_t)unknown, "act", "acts", a));
+}
+
+static void print_headline(const json_t *status)
+{
+    char a[32], worst[32];
+    const json_t *h = json_object_get(status, "headline"),
+                 *brake = json_object_get(status, "brake");
+    int64_t worst_ms = answer_int(h, "worst_ms");
+    if (worst_ms > 0)
+        printf("worst lag that people notice: %s: %s\n", show_span(worst_ms, worst),
+               answer_text(h, "late_means"));
+    else
+        printf("nothing that people notice is late\n");
+    if (answer_int(h, "dead") > 0)
+        printf("%s for a decision: fantail dead groups\n",
+               show_number((uint64_t)answer_int(h, "dead"), "dead letter waits",
+                           "dead letters wait", a));
+    int64_t parked =
+        answer_int(json_object_get(json_object_get(status, "engine"), "states"), "parked");
+    if (parked > 0)
+        printf("%s, not read by this version: fantail dead groups\n",
+               show_number((uint64_t)parked, "event is parked", "events are parked", a));
+    if (answer_int(brake, "level") > 0)
+        printf("AT RISK: %s; %s\n", answer_text(brake, "why"),
+               answer_int(brake, "level") > 1 ? "nothing new is taken" : "bulk work rests");
+}
+
+/* Worst first, as the server sorts them. */
+static void print_freshness(const json_t *freshness)
+{
+    char a[32], b[32], c[32], d[32], e[32];
+    size_t i;
+    json_t *cell;
+    printf("\n%-10s %-15s %-7s %-7s %8s %8s %8s %6s\n", "consumer", "type", "lane", "is", "oldest",
+           "target", "backlog", "dead");
+    json_array_foreach(json_object_get(freshness, "cells"), i, cell)
+    {
+        if (answer_int(cell, "target_ms") == 0 && answer_int(cell, "backlog") == 0)
+            continue; /* a replay lane at rest */
+        bool never = json_is_null(json_object_get(cell, "catch_up_ms"));
+        printf("%-10s %-15s %-7s %-7s %8s %8s %8s %6s", answer_text(cell, "consumer"),
+               answer_text(cell, "type"), answer_text(cell, "lane"), answer_text(cell, "verdict"),
+               show_span(answer_int(cell, "oldest_age_ms"), a),
+               show_span(answer_int(cell, "target_ms"), b), count(cell, "backlog", c),
+               count(cell, "dead", d));
+        int64_t retried = answer_int(cell, "delayed") + answer_int(cell, "waiting");
+        bool green = strcmp(answer_text(cell, "verdict"), "green") == 0;
+        if (retried > 0)
+            printf("  %s on the books", show_count((uint64_t)retried, e));
+        if (!green && answer_int(cell, "backlog") > 0)
+            printf("  caught up %s%s", never ? "never" : "in ",
+                   never ? "" : show_span(answer_int(cell, "catch_up_ms"), e));
+        printf("\n");
+    }
 }
 
 static void print_rest(const json_t *status)
@@ -82,8 +153,9 @@ static void print_rest(const json_t *status)
     printf("%-9s %s commits, %s waiting, file %s, log %s%s\n", "store", count(db, "commits", a),
            count(db, "queue_depth", b), bytes(db, "file_bytes", c), bytes(db, "wal_bytes", d),
            json_is_true(json_object_get(db, "full")) ? ", FULL" : "");
-    printf("%-9s %s connections, %s requests\n", "http", count(http, "connections", a),
-           count(http, "requests", b));
+    printf("%-9s %s, %s\n", "http",
+           show_number((uint64_t)answer_int(http, "connections"), "connection", "connections", a),
+           show_number((uint64_t)answer_int(http, "requests"), "request", "requests", b));
     printf("%-9s %s followers%s\n", "celebrity", count(celebrity, "threshold", a),
            json_is_true(json_object_get(celebrity, "adaptive")) ? ", adaptive" : "");
     printf("%-9s %s feeds compared with truth, %s wrong\n", "audit", count(audit, "feeds", a),
@@ -93,22 +165,35 @@ static void print_rest(const json_t *status)
 static bool show(struct invocation *in, struct link *l)
 {
     json_t *status = link_get(l, "/v1/admin/status");
-    if (!status)
+    json_t *freshness = status ? link_get(l, "/v1/admin/freshness") : NULL;
+    if (!freshness) {
+        json_decref(status);
         return false;
+    }
+    json_object_set_new(status, "freshness", freshness);
     if (invocation_has(in, "json")) {
         json_dumpf(status, stdout, invocation_has(in, "watch") ? JSON_COMPACT : JSON_INDENT(2));
         printf("\n");
     } else {
         char up[32];
         bool terminal = invocation_has(in, "watch") && isatty(STDOUT_FILENO);
-        printf("%sFantail %s on %s, %s\n\n", terminal ? "\033[H\033[2J" : "",
+        printf("%sFantail %s on %s, %s\n", terminal ? "\033[H\033[2J" : "",
                answer_text(status, "version"), in->settings.data,
-               link_is_remote(l) ? span(answer_int(status, "uptime_ms"), up) : "not serving");
+               link_is_remote(l) ? show_span(answer_int(status, "uptime_ms"), up) : "not serving");
+        print_headline(status);
+        print_freshness(freshness);
         print_lanes(json_object_get(status, "engine"));
+        print_states(json_object_get(status, "engine"));
         print_rest(status);
     }
     json_decref(status);
-    return fflush(stdout) == 0;
+    if (fflush(stdout) == 0)
+        return true;
+    if (errno != EPIPE) { /* a reader that went away is dealt with at the end */
+        command_fail(in, "cannot write the output: %s", strerror(errno));
+        clearerr(stdout);
+    }
+    return false;
 }
 
 static int run(struct invocation *in)
@@ -129,10 +214,13 @@ static int run(struct invocation *in)
 const struct command command_status = {
     .name = "status",
     .arguments = "",
-    .summary = "show lanes, backlog, oldest age and how the parts are",
-    .about = "Shows for each lane how much waits, how old the oldest of it is and what was "
-             "delivered; then the\n"
-             "views, caches, store and the celebrity threshold.",
+    .summary = "show what is late, lanes, states and how the parts are",
+    .about =
+        "First the worst lag that people notice. Then for each consumer, event type and lane how "
+        "old the\n"
+        "oldest undone event is, against its target, worst first; for each lane how much waits "
+        "and what was\n"
+        "delivered; events by state; then the views, caches, store and the celebrity threshold.",
     .examples = "  fantail status\n  fantail status --watch\n  fantail status --json",
     .options = {{"json", NULL, "as one JSON object"}, {"watch", NULL, "again every two seconds"}},
     .run = run,

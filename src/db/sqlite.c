@@ -108,16 +108,14 @@ static const struct db_ops ops = {
 
 /* ---- opening ---- */
 
-/* None yet: schema 1 is the first. */
-static const struct migration *const migrations = NULL;
-static const size_t migration_count = 0;
+static const struct migration migrations[] = {{2, sqlite_schema_2_sql}};
 
 static enum err open_all(struct sqlite_db *db, char detail[TX_DETAIL_MAX])
 {
     enum err e = writer_open(&db->writer, detail);
     if (e == OK)
-        e = schema_prepare(&db->writer.connection, db->config.path, migrations, migration_count,
-                           detail);
+        e = schema_prepare(&db->writer.connection, db->config.path, migrations,
+                           COUNT_OF(migrations), detail);
     if (e == OK)
         e = schema_raise_ids(&db->writer.connection, db->base.ids, detail);
     if (e == OK)

@@ -199,7 +199,7 @@ enum err readers_run(struct readers *r, tx_fn run, void *arg, char *detail);
 
 /* ---- schema and backup ---- */
 
-enum { SCHEMA_VERSION = 1 };
+enum { SCHEMA_VERSION = 2 };
 
 /* From version `to - 1` to `to`. */
 struct migration {
@@ -213,7 +213,8 @@ enum err schema_prepare(struct connection *c, const char *path, const struct mig
 /* Raises the id generator above every id the store has seen. */
 enum err schema_raise_ids(struct connection *c, struct id_gen *ids, char detail[TX_DETAIL_MAX]);
 
-extern const char sqlite_schema_sql[]; /* schema/sqlite.sql, embedded by the build */
+extern const char sqlite_schema_sql[];   /* schema/sqlite.sql, embedded by the build */
+extern const char sqlite_schema_2_sql[]; /* schema/sqlite_2.sql: from schema 1 to 2 */
 
 enum err sqlite_backup(struct db *db, const char *path,
                        void (*progress)(void *arg, int done, int total), void *arg);

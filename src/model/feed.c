@@ -89,6 +89,8 @@ static enum err rebuild(struct reading *r)
         bool below = t.count > cap;
         e = views_rebuild_end(r->views, r->viewer, t.ids, below ? cap : t.count,
                               below ? t.ids[cap] : 0);
+    } else {
+        (void)views_rebuild_give_up(r->views, r->viewer);
     }
     arena_done(&arena);
     return e == ERR_CONFLICT ? OK : e;

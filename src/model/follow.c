@@ -140,6 +140,12 @@ enum err follow_create(struct tx *tx, uint64_t follower, uint64_t followee,
 enum err follow_remove(struct tx *tx, uint64_t follower, uint64_t followee,
                        const struct follow_policy *p, bool *changed)
 {
+    return follow_remove_as(tx, follower, followee, FOLLOW_ENDED_UNFOLLOW, p, changed);
+}
+
+enum err follow_remove_as(struct tx *tx, uint64_t follower, uint64_t followee, enum follow_end how,
+                          const struct follow_policy *p, bool *changed)
+{
     int64_t removed = 0;
     *changed = false;
     enum err e = tx_exec(tx, "DELETE FROM follows WHERE follower_id = $1 AND followee_id = $2",
@@ -149,9 +155,10 @@ enum err follow_remove(struct tx *tx, uint64_t follower, uint64_t followee,
     *changed = true;
     e = count_edge(tx, follower, followee, -1, p);
     if (!e)
-        e = outbox_emit(
-            tx,
-            (struct event){.type = EVENT_FOLLOW_REMOVED, .actor = follower, .object = followee});
+        e = outbox_emit(tx, (struct event){.type = EVENT_FOLLOW_REMOVED,
+                                           .actor = follower,
+                                           .object = followee,
+                                           .value = how});
     return e;
 }
 
@@ -173,9 +180,9 @@ enum err block_create(struct tx *tx, uint64_t blocker, uint64_t blocked,
         return e;
     *changed = true;
     bool ended;
-    e = follow_remove(tx, blocker, blocked, p, &ended);
+    e = follow_remove_as(tx, blocker, blocked, FOLLOW_ENDED_BLOCK, p, &ended);
     if (!e)
-        e = follow_remove(tx, blocked, blocker, p, &ended);
+        e = follow_remove_as(tx, blocked, blocker, FOLLOW_ENDED_BLOCK, p, &ended);
     if (!e)
         e = outbox_emit(
             tx, (struct event){.type = EVENT_BLOCK_CREATED, .actor = blocker, .object = blocked});

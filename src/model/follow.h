@@ -5,6 +5,7 @@
 
 #include "base/json_out.h"
 #include "port/db.h"
+#include "port/event.h"
 
 struct follow_policy {
     int64_t celebrity_threshold; /* as it is now, see model/celebrity.h */
@@ -17,6 +18,9 @@ enum err follow_create(struct tx *tx, uint64_t follower, uint64_t followee,
                        const struct follow_policy *p, bool *changed);
 enum err follow_remove(struct tx *tx, uint64_t follower, uint64_t followee,
                        const struct follow_policy *p, bool *changed);
+/* The same for a follow that did not end by the follower's wish: the event says how. */
+enum err follow_remove_as(struct tx *tx, uint64_t follower, uint64_t followee, enum follow_end how,
+                          const struct follow_policy *p, bool *changed);
 /* Ends follows both ways. ERR_INVALID: oneself. */
 enum err block_create(struct tx *tx, uint64_t blocker, uint64_t blocked,
                       const struct follow_policy *p, bool *changed);

@@ -41,8 +41,8 @@ static enum err read_pairs(struct tx *tx, const char *sql, uint64_t account, siz
 /* A row that is gone by now (with many writers somebody may have been faster) took its count along.
  */
 
-/* The edges of one direction. They end as if each side had unfollowed: counters, class crossings
- * and events come with it. */
+/* The edges of one direction. They end like any other: counters, class crossings and events come
+ * with it. */
 static enum err purge_edges(struct tx *tx, uint64_t account, size_t max, bool followers,
                             const struct follow_policy *policy, size_t *found)
 {
@@ -55,8 +55,8 @@ static enum err purge_edges(struct tx *tx, uint64_t account, size_t max, bool fo
         read_pairs(tx, followers ? followers_sql : following_sql, account, max, rows, found);
     bool changed;
     for (size_t i = 0; !e && i < *found; i++)
-        e = followers ? follow_remove(tx, rows[i].id, account, policy, &changed)
-                      : follow_remove(tx, account, rows[i].id, policy, &changed);
+        e = follow_remove_as(tx, followers ? rows[i].id : account, followers ? account : rows[i].id,
+                             FOLLOW_ENDED_ACCOUNT, policy, &changed);
     return e;
 }
 

@@ -29,9 +29,13 @@ const struct rule model_rules[] = {
         .on = EVENT_POST_CREATED,
         .wants = is_pushed,
         .audience = TO_FOLLOWERS,
+        .unwanted_as = "the author is a celebrity: readers pull the post",
         .sink = sink_push,
         .lane = LANE_SMALL,
         .batch = 500,
+        .priority = PRIORITY_CRITICAL,
+        .effect = EFFECT_VIEWS,
+        .visible = true,
         .late_means = "followers do not see a new post yet",
     },
     {
@@ -39,9 +43,12 @@ const struct rule model_rules[] = {
         .on = EVENT_POST_DELETED,
         .wants = is_pushed,
         .audience = TO_FOLLOWERS,
+        .unwanted_as = "the post was pulled: no timeline holds it",
         .sink = sink_retract,
         .lane = LANE_CLEANUP,
         .batch = 200,
+        .priority = PRIORITY_LOW,
+        .effect = EFFECT_VIEWS,
         .late_means = "nothing: readers filter deleted posts; timelines hold dead ids for longer",
     },
     {
@@ -51,6 +58,9 @@ const struct rule model_rules[] = {
         .sink = sink_backfill,
         .lane = LANE_GRAPH,
         .batch = 1,
+        .priority = PRIORITY_CRITICAL,
+        .effect = EFFECT_VIEWS,
+        .visible = true,
         .late_means = "a new follower does not see the author's earlier posts yet",
     },
     {
@@ -60,6 +70,8 @@ const struct rule model_rules[] = {
         .sink = sink_forget,
         .lane = LANE_GRAPH,
         .batch = 1,
+        .priority = PRIORITY_LOW,
+        .effect = EFFECT_VIEWS,
         .late_means = "nothing: readers filter by the graph; a timeline holds dead ids for longer",
     },
     {
@@ -69,6 +81,8 @@ const struct rule model_rules[] = {
         .sink = sink_purge,
         .lane = LANE_CLEANUP,
         .batch = 1,
+        .priority = PRIORITY_CRITICAL,
+        .effect = EFFECT_TRUTH,
         .late_means = "a deleted account's data, which nobody sees any more, is stored for longer",
     },
 };
@@ -145,6 +159,8 @@ static void apply_to_cards(struct cards *cards, const struct event *e)
         break;
     case EVENT_POST_CREATED:
     case EVENT_POST_EDITED:
+        /* A stored event that is read back at start has no card, and needs none: the caches begin
+         * empty and are filled from truth, which knows the edit. */
         if (e->card)
             cards_change_post(cards, e->card);
         break;

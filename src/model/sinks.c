@@ -34,8 +34,11 @@ enum err sink_push(struct sink_env *env, const struct event *e, const uint64_t *
                    struct sink_result *result)
 {
     size_t added = 0;
-    if (is_gone(env, e->object))
+    if (is_gone(env, e->object)) {
+        result->skipped = n;
+        result->skipped_as = "the post was deleted meanwhile";
         return OK;
+    }
     enum err error = views_push(env->views, e->object, members, n, &added);
     if (error)
         return error;
@@ -92,6 +95,16 @@ static enum err unless_unknown(enum err e)
     return e == ERR_NOT_FOUND ? OK : e;
 }
 
+static void note_one(enum err e, struct sink_result *result)
+{
+    if (e == ERR_NOT_FOUND) {
+        result->skipped = 1;
+        result->skipped_as = "the person has no timeline";
+    } else if (e == OK) {
+        result->delivered = 1;
+    }
+}
+
 enum err sink_backfill(struct sink_env *env, const struct event *e, const uint64_t *members,
                        size_t n, struct sink_result *result)
 {
@@ -108,7 +121,7 @@ enum err sink_backfill(struct sink_env *env, const struct event *e, const uint64
         bool below = p.count > cap;
         error = views_backfill(env->views, members[0], e->object, p.ids, below ? cap : p.count,
                                below ? p.ids[cap] : 0);
-        result->delivered = 1;
+        note_one(error, result);
     }
     arena_done(&arena);
     return unless_unknown(error);
@@ -129,7 +142,7 @@ enum err sink_forget(struct sink_env *env, const struct event *e, const uint64_t
     enum err error = db_read(env->db, read_pushed, &p, NULL);
     if (!error) {
         error = views_forget(env->views, members[0], e->object, p.ids, p.count);
-        result->delivered = 1;
+        note_one(error, result);
     }
     arena_done(&arena);
     return unless_unknown(error);

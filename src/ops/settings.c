@@ -80,6 +80,11 @@ static bool parse_amount(const char *text, const struct unit *units, int64_t *ou
     return false;
 }
 
+bool settings_parse_span(const char *text, int64_t *ms)
+{
+    return parse_amount(text, span_units, ms);
+}
+
 /* A bound, written the way that a person would write the value. */
 static void print_amount(int64_t value, enum setting_kind kind, char out[NUMBER_TEXT_MAX])
 {
@@ -314,7 +319,8 @@ void settings_unknown_environment(void (*visit)(void *ctx, const char *variable)
         struct str rest = str_of(*entry), name;
         if (!str_starts(rest, STR("FANTAIL_")) || !str_split(&rest, '=', &name))
             continue;
-        bool known = str_eq(name, STR("FANTAIL_FAULT")) || str_eq(name, STR("FANTAIL_CONFIG"));
+        bool known = str_eq(name, STR("FANTAIL_FAULT")) || str_eq(name, STR("FANTAIL_FAIL")) ||
+                     str_eq(name, STR("FANTAIL_CONFIG"));
         for (size_t i = 0; i < SETTING_COUNT && !known; i++) {
             char variable[64];
             variable_name(table[i].name, variable, sizeof(variable));

@@ -68,6 +68,22 @@
       "writes per second and account; 0: no limit")                                              \
     X(rate_read, "rate-read", NUMBER, "0", 0, 1000000,                                           \
       "reads per second and account or address; 0: no limit")                                    \
+    X(retain_events, "retain-events", SPAN, "7d", 0, INT64_C(315360000000),                      \
+      "how far back replays and followers of events reach")                                      \
+    X(retain_deliveries, "retain-deliveries", SPAN, "3d", 0, INT64_C(315360000000),              \
+      "how long the story of a delivery that was retried is kept")                               \
+    X(retain_dead, "retain-dead", SPAN, "30d", 0, INT64_C(315360000000),                         \
+      "how long dead letters are kept; 0: until somebody decides")                               \
+    X(inbox_retention, "inbox-retention", SPAN, "35d", 1000, INT64_C(315360000000),              \
+      "how long consumers that must not repeat themselves remember")                             \
+    X(replay_rate, "replay-rate", NUMBER, "1000", 1, 1000000,                                    \
+      "events per second of a replay that names no rate")                                        \
+    X(brake_free, "brake-free", SIZE, "256M", 0, INT64_C(1125899906842624),                      \
+      "free disk below which new posts are refused; 0: not watched")                             \
+    X(brake_backlog, "brake-backlog", NUMBER, "5000000", 0, INT64_C(1000000000000),              \
+      "undone events above which new posts are refused; 0: not watched")                         \
+    X(brake_reserve, "brake-reserve", SIZE, "8M", 0, INT64_C(68719476736),                       \
+      "room kept for deletes on a full disk; 0: none")                                           \
     X(drain_grace, "drain-grace", SPAN, "10s", 0, 600000,                                        \
       "how long SIGTERM waits for requests in flight")
 /* clang-format on */
@@ -116,5 +132,7 @@ void settings_each(const struct settings *s,
                    void (*visit)(void *ctx, const char *name, const char *value,
                                  enum setting_source from, const char *help),
                    void *ctx);
+/* A time the way that settings are written: 30d, 12h, 5m, 10s, 250ms or 0. */
+bool settings_parse_span(const char *text, int64_t *ms);
 /* HOST:PORT, [::1]:PORT or :PORT (every address). */
 bool settings_split_address(const char *address, char host[256], uint16_t *port);

@@ -1,10 +1,12 @@
 /* Who gets an event, page by page.
  *
- * Where the size of a fan-out is found out: a post starts in LANE_SMALL, and the worker that reads
- * its first page sees whether that was all. If not, nothing is delivered there: the fan-out moves
- * to LANE_ACTIVE and LANE_REST. So the small lane spends one page read on a fan-out of any size, no
- * page is read twice for a small one, and what follows in the small lane never waits behind a large
- * audience. The relay needs no look at the views at all. */
+ * Where the size of a fan-out is found out: a post starts in LANE_SMALL, and
+ * the worker that reads its first page sees whether that was all. If not,
+ * nothing is delivered there: the fan-out moves to LANE_ACTIVE and LANE_REST
+ * (flight_split). So the small lane spends one page read on a fan-out of any
+ * size, no page is read twice for a small one, and what follows in the small
+ * lane never waits behind a large audience. The relay needs no look at the
+ * views at all. */
 #include "base/check.h"
 #include "pipe/state.h"
 
@@ -25,50 +27,20 @@ enum err audience_page(struct engine *g, const struct bus_message *m,
     return e;
 }
 
-/* A page that is tried again while another message already works on what follows it ends where that
- * one began. When followers came in between, the pages no longer fall on that spot; then the walk
- * goes on to the end, and what it meets twice is harmless. */
+/* A page that is tried again while another message already works on what
+ * follows it ends where that one began. When followers came in between, the
+ * pages no longer fall on that spot; then the walk goes on past it, to the end,
+ * and what it meets twice is harmless. */
 bool audience_is_last(const struct bus_message *m, const struct audience_cursor *cursor)
 {
     return cursor->end || (m->until && cursor->after == m->until);
 }
 
+/* A retry stays where it is: it is one delivery on the books, and walks on
+ * alone. */
 bool audience_is_large(const struct engine *g, const struct bus_message *m,
                        const struct audience_cursor *cursor)
 {
-    return m->lane == LANE_SMALL && g->rules[m->rule].audience == TO_FOLLOWERS && !cursor->end;
-}
-
-static enum err move_to(struct engine *g, const struct bus_message *m, enum lane lane,
-                        enum audience_part part)
-{
-    struct bus_message moved = *m;
-    moved.lane = (uint16_t)lane;
-    moved.tries = 0;
-    moved.cursor.part = part;
-    uint32_t seat = (uint32_t)m->seat;
-    flight_enter(&g->flight, seat, lane);
-    enum err e = bus_publish(g->bus, &moved);
-    if (e) {
-        struct flight_exit back = {.seat = seat, .lane = lane};
-        flight_leave(&g->flight, &back, 1);
-    }
-    return e;
-}
-
-enum err audience_split(struct engine *g, struct bus_message *m)
-{
-    if (m->cursor.part == AUDIENCE_ALL) {
-        int64_t now_ms = clock_wall_ms(g->env.clock);
-        struct audience_cursor whole = m->cursor;
-        m->cursor = (struct audience_cursor){.active_since_ms = now_ms - g->config.active_within_ms,
-                                             .started_ms = now_ms};
-        enum err e = move_to(g, m, LANE_ACTIVE, AUDIENCE_ACTIVE);
-        if (e) {
-            m->cursor = whole;
-            return e;
-        }
-        m->cursor.part = AUDIENCE_REST; /* what is left to move, should the lane be full */
-    }
-    return move_to(g, m, LANE_REST, AUDIENCE_REST);
+    return m->lane == LANE_SMALL && !is_retry(m->kind) &&
+           g->rules[m->rule].audience == TO_FOLLOWERS && !cursor->end;
 }

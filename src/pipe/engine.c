@@ -1,47 +1,111 @@
-/* The engine as a whole: its life, its start from truth, the commit hook's side, and its numbers.
- * The steps are in relay.c, worker.c and mark.c.
+/* The engine as a whole: its life, its start from truth, the commit hook's
+ * side, its switches. The steps are in relay.c, worker.c, book.c, mark.c and
+ * sample.c.
  *
- * It owns no thread, no clock and no global state: whoever calls the steps decides what runs when,
- * so the simulator runs the same code as the server. */
+ * It owns no thread, no clock and no global state: whoever calls the steps
+ * decides what runs when, so the simulator runs the same code as the server. */
 #include "pipe/engine.h"
 
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "base/id.h"
-#include "pipe/outbox.h"
+#include "pipe/lock.h"
 #include "pipe/state.h"
+
+#define HOUR_MS INT64_C(3600000)
 
 void engine_config_default(struct engine_config *c)
 {
     *c = (struct engine_config){
         .hand_over_max = 16384,
-        .active_within_ms = INT64_C(7) * 24 * 3600 * 1000,
+        .active_within_ms = 7 * 24 * HOUR_MS,
         .mark_every_ms = 1000,
         .trim_slice = 500,
+        .retain_settled_ms = 7 * 24 * HOUR_MS,
+        .retain_closed_ms = 3 * 24 * HOUR_MS,
+        .retain_dead_ms = 30 * 24 * HOUR_MS,
+        .inbox_ms = 35 * 24 * HOUR_MS,
+        .lease_ms = 5 * 60 * 1000,
+        .resend_after_ms = 60 * 1000,
+        .poll_every_ms = 1000,
+        .trace_records = 1 << 16,
     };
     for (int lane = 0; lane < LANE_COUNT; lane++)
         c->lane_rate[lane] = LANE_DEFAULT_RATE;
+}
+
+/* ---- making ---- */
+
+static void check_rule(const struct rule *rule)
+{
+    CHECK(rule->on < EVENT_TYPE_COUNT && event_keep(rule->on) == EVENT_STORED);
+    CHECK(rule->lane < LANE_COUNT && rule->lane != LANE_REPLAY);
+    CHECK(!rule->sink != !rule->tx_sink);
+    CHECK(!rule->tx_sink || (rule->effect == EFFECT_TRUTH && rule->inbox != INBOX_OFF));
+    CHECK(rule->audience == TO_ACTOR || (rule->batch > 0 && rule->batch <= ENGINE_BATCH_MAX));
+    /* Members of a walk are handles, which mean nothing to the next process. */
+    CHECK(rule->inbox != INBOX_BY_EVENT || rule->audience == TO_ACTOR);
+    CHECK(rule->inbox != INBOX_BY_KEY || rule->business_key);
+    CHECK(rule->effect != EFFECT_OUTSIDE || rule->channel);
 }
 
 static void index_rules(struct engine *g)
 {
     for (size_t i = 0; i < g->rule_count; i++) {
         const struct rule *rule = &g->rules[i];
-        CHECK(rule->on < EVENT_TYPE_COUNT && event_keep(rule->on) == EVENT_STORED);
-        CHECK(rule->lane < LANE_COUNT && rule->sink);
-        CHECK(rule->audience == TO_ACTOR || (rule->batch > 0 && rule->batch <= ENGINE_BATCH_MAX));
+        check_rule(rule);
         CHECK(g->rules_on_count[rule->on] < ENGINE_RULES_PER_TYPE);
-        uint16_t ordinal = g->rules_on_count[rule->on]++;
-        g->rules_on[rule->on][ordinal] = (uint16_t)i;
-        g->lane_rules[rule->lane][rule->on] |= UINT32_C(1) << ordinal;
+        g->rules_on[rule->on][g->rules_on_count[rule->on]++] = (uint16_t)i;
+        g->has_inbox |= rule->inbox != INBOX_OFF;
+    }
+}
+
+static bool begin_replayed(void *ctx, uint64_t job, const struct event *e, uint32_t rule_mask)
+{
+    struct engine *g = ctx;
+    struct flight_aside aside = {.kind = SEAT_REPLAY,
+                                 .owner = job,
+                                 .replay = job,
+                                 .event = *e,
+                                 .owed = rule_mask,
+                                 .rules = g->rules_on[e->type]};
+    if (flight_begin_aside(&g->flight, &aside) != ASIDE_BEGUN)
+        return false;
+    engine_wake_up(g, ENGINE_RELAY);
+    engine_wake_up(g, ENGINE_BOOKS); /* its key may be blocked */
+    return true;
+}
+
+static bool live_is_late(void *ctx)
+{
+    return freshness_is_late(((struct engine *)ctx)->freshness);
+}
+
+static bool bulk_is_braked(void *ctx)
+{
+    return atomic_load(&((struct engine *)ctx)->braked_bulk);
+}
+
+static void wake_replays(void *ctx)
+{
+    engine_wake_up(ctx, ENGINE_REPLAYS);
+}
+
+static void make_lanes(struct engine *g)
+{
+    int64_t now_us = clock_mono_us(g->env.clock);
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        lane_gate_init(&g->lanes[lane].gate, (enum lane)lane, g->config.lane_concurrency[lane],
+                       g->config.lane_rate[lane], now_us);
+        breaker_init(&g->lanes[lane].breaker, now_us);
+        g->lanes[lane].log_after_us = INT64_MIN;
     }
 }
 
 struct engine *engine_new(const struct engine_config *config, const struct rule *rules,
                           size_t rule_count, struct sink_env env, struct bus *bus)
 {
-    CHECK(config->mark_every_ms > 0 && config->trim_slice > 0 && rule_count <= UINT16_MAX);
+    CHECK(config->mark_every_ms > 0 && config->trim_slice > 0 && rule_count < RULE_NONE);
     size_t size = (sizeof(struct engine) + 63) / 64 * 64;
     struct engine *g = aligned_alloc(64, size);
     CHECK(g);
@@ -53,17 +117,22 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
     g->bus = bus;
     index_rules(g);
     hand_over_init(&g->hand_over, config->hand_over_max);
-    flight_init(&g->flight, ENGINE_UNDONE_MAX, 0);
-    order_init(&g->order);
-    int64_t now_us = clock_mono_us(env.clock);
-    for (int lane = 0; lane < LANE_COUNT; lane++) {
-        lane_gate_init(&g->lanes[lane].gate, (enum lane)lane, config->lane_concurrency[lane],
-                       config->lane_rate[lane], now_us);
-        g->lanes[lane].log_after_us = INT64_MIN;
-        g->relay.owing[lane] = FLIGHT_NONE;
-    }
-    g->relay.read_after_us = g->relay.log_after_us = INT64_MIN;
-    g->mark.save_after_us = g->mark.log_after_us = INT64_MIN;
+    flight_init(&g->flight, rules, rule_count, ENGINE_UNDONE_MAX);
+    book_init(&g->book);
+    trace_init(&g->trace, config->trace_records);
+    make_lanes(g);
+    inbox_ring_init(&g->ring, config->inbox_ms);
+    lock_init(&g->ring_lock);
+    lock_init(&g->counts_lock);
+    g->freshness = freshness_new(rules, rule_count);
+    g->replays = replays_new(env.db, env.clock, rules, rule_count,
+                             (struct replay_host){.ctx = g,
+                                                  .begin = begin_replayed,
+                                                  .live_is_late = live_is_late,
+                                                  .braked = bulk_is_braked,
+                                                  .wake = wake_replays});
+    g->relay.read_after_us = g->relay.poll_after_us = g->relay.log_after_us = INT64_MIN;
+    g->mark.save_after_us = g->mark.clean_after_us = g->mark.log_after_us = INT64_MIN;
     return g;
 }
 
@@ -71,9 +140,16 @@ void engine_free(struct engine *g)
 {
     if (!g)
         return;
-    for (int lane = 0; lane < LANE_COUNT; lane++)
+    replays_free(g->replays);
+    freshness_free(g->freshness);
+    pthread_mutex_destroy(&g->counts_lock);
+    pthread_mutex_destroy(&g->ring_lock);
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        breaker_done(&g->lanes[lane].breaker);
         lane_gate_done(&g->lanes[lane].gate);
-    order_done(&g->order);
+    }
+    trace_done(&g->trace);
+    book_done(&g->book);
     flight_done(&g->flight);
     hand_over_done(&g->hand_over);
     free(g);
@@ -92,20 +168,11 @@ void engine_on_wake(struct engine *g, engine_wake wake, void *ctx)
 }
 
 /* The load spares the busy case the write to a line that all threads read. */
-static void wake_if(struct engine *g, _Atomic bool *idle, enum engine_sleeper who)
+void engine_wake_up(struct engine *g, enum engine_sleeper who)
 {
-    if (atomic_load(idle) && atomic_exchange(idle, false) && g->wake)
+    _Atomic bool *asleep = &g->asleep[who];
+    if (atomic_load(asleep) && atomic_exchange(asleep, false) && g->wake)
         g->wake(g->wake_ctx, who);
-}
-
-void engine_wake_relay(struct engine *g)
-{
-    wake_if(g, &g->relay_idle, ENGINE_RELAY);
-}
-
-void engine_wake_workers(struct engine *g)
-{
-    wake_if(g, &g->workers_idle, ENGINE_WORKERS);
 }
 
 bool engine_may_log(_Atomic int64_t *log_after_us, int64_t now_us)
@@ -115,21 +182,65 @@ bool engine_may_log(_Atomic int64_t *log_after_us, int64_t now_us)
            atomic_compare_exchange_strong(log_after_us, &after, now_us + LOG_AGAIN_US);
 }
 
+/* ---- the start ---- */
+
+struct redoing {
+    struct engine *g;
+    bool more;
+};
+
+static enum err run_redo(struct tx *tx, void *arg)
+{
+    struct redoing *r = arg;
+    return book_redo_lost(tx, r->g->env.views->loaded_position, clock_wall_ms(r->g->env.clock),
+                          &r->more);
+}
+
+static enum err redo_lost(struct engine *g)
+{
+    struct redoing r = {.g = g, .more = g->env.views->loaded_position > 0};
+    enum err e = OK;
+    while (!e && r.more)
+        e = db_write(g->env.db, run_redo, &r, NULL);
+    return e;
+}
+
+static enum err run_reopen(struct tx *tx, void *arg)
+{
+    struct engine *g = arg;
+    return book_reopen(tx, clock_wall_ms(g->env.clock));
+}
+
 enum err engine_recover(struct engine *g)
 {
-    uint64_t mark, last;
-    enum err e = outbox_look(g->env.db, &mark, &last);
+    struct outbox_found found;
+    uint64_t loaded = g->env.views->loaded_position;
+    enum err e = db_write(g->env.db, run_reopen, g, NULL);
+    if (!e)
+        e = redo_lost(g);
+    if (!e)
+        e = book_recover(g);
+    if (!e)
+        e = replays_recover(g->replays);
+    if (!e)
+        e = outbox_look(g->env.db, loaded, &found);
     if (e)
         return e;
-    uint64_t loaded = g->env.views->loaded_position;
-    uint64_t start = loaded ? loaded : mark;
-    g->mark.saved = mark;
+    uint64_t start = loaded ? loaded : found.mark;
+    atomic_store(&g->mark.saved, found.mark);
     g->relay.taken = start;
-    g->relay.recovered = last > start ? last : start;
+    g->relay.recovered = found.last > start ? found.last : start;
     flight_reset(&g->flight, start);
     atomic_store(&g->hand_over.offered, g->relay.recovered);
+    atomic_store(&g->oldest_found, found.first);
+    for (int type = 0; type < EVENT_TYPE_COUNT; type++) {
+        atomic_store(&g->offered[type], found.above[type]);
+        g->relay.found[type] = found.above[type];
+    }
     return OK;
 }
+
+/* ---- the commit hook's side ---- */
 
 void engine_offer(struct engine *g, const struct event *events, size_t n)
 {
@@ -138,76 +249,98 @@ void engine_offer(struct engine *g, const struct event *events, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (event_keep(events[i].type) != EVENT_STORED)
             continue;
-        hand_over_push(&g->hand_over, &events[i], now_us);
+        if (hand_over_push(&g->hand_over, &events[i], now_us))
+            atomic_fetch_add_explicit(&g->offered[events[i].type], 1, memory_order_relaxed);
         offered = true;
     }
     if (offered)
-        engine_wake_relay(g);
+        engine_wake_up(g, ENGINE_RELAY);
 }
+
+/* ---- switches ---- */
 
 void engine_pause(struct engine *g, bool paused)
 {
     atomic_store(&g->paused, paused);
     if (!paused)
-        engine_wake_workers(g);
+        engine_wake_up(g, ENGINE_WORKERS);
+}
+
+void engine_brake(struct engine *g, bool expansion, bool bulk)
+{
+    bool let_go = atomic_exchange(&g->braked_expansion, expansion) && !expansion;
+    let_go |= atomic_exchange(&g->braked_bulk, bulk) && !bulk;
+    if (!let_go)
+        return;
+    engine_wake_up(g, ENGINE_WORKERS);
+    engine_wake_up(g, ENGINE_REPLAYS);
 }
 
 void engine_set_lane(struct engine *g, enum lane lane, uint32_t concurrency, uint32_t rate)
 {
     CHECK(lane < LANE_COUNT);
     lane_gate_set(&g->lanes[lane].gate, lane, concurrency, rate, clock_mono_us(g->env.clock));
-    engine_wake_workers(g);
+    engine_wake_up(g, ENGINE_WORKERS);
 }
 
-uint64_t engine_done_through(struct engine *g)
+void engine_stop_lane(struct engine *g, enum lane lane, bool stop)
+{
+    CHECK(lane < LANE_COUNT);
+    int64_t now_us = clock_mono_us(g->env.clock);
+    if (stop)
+        breaker_stop(&g->lanes[lane].breaker, now_us, clock_wall_ms(g->env.clock));
+    else
+        breaker_start(&g->lanes[lane].breaker, now_us);
+    engine_wake_up(g, ENGINE_WORKERS);
+}
+
+int64_t engine_replay_step(struct engine *g)
+{
+    atomic_store(&g->asleep[ENGINE_REPLAYS], true);
+    return replays_step(g->replays);
+}
+
+void engine_jobs_changed(struct engine *g)
+{
+    replays_poke(g->replays);
+    engine_wake_up(g, ENGINE_REPLAYS);
+}
+
+/* ---- what others look at ---- */
+
+uint64_t engine_settled_through(struct engine *g)
 {
     return flight_through(&g->flight);
 }
 
-bool engine_drained(struct engine *g)
+bool engine_quiet(struct engine *g)
 {
     uint64_t offered = atomic_load_explicit(&g->hand_over.offered, memory_order_acquire);
-    return flight_through(&g->flight) >= offered;
+    return flight_through(&g->flight) >= offered && atomic_load(&g->book.waiting) == 0;
 }
 
-/* ---- numbers ---- */
-
-static int64_t age_ms(struct engine *g, uint64_t id)
+bool engine_drained(struct engine *g)
 {
-    int64_t age = id ? clock_wall_ms(g->env.clock) - id_time_ms(id) : 0;
-    return age > 0 ? age : 0;
+    return engine_quiet(g) && !atomic_load(&g->book.changed) && atomic_load(&g->book.nothing_due);
 }
 
-static void count_lane(struct engine *g, enum lane lane, const struct flight_counts *counts,
-                       struct lane_stats *out)
+struct freshness *engine_freshness(struct engine *g)
 {
-    struct engine_lane *l = &g->lanes[lane];
-    uint32_t busy;
-    out->name = lane_name(lane);
-    lane_gate_look(&l->gate, &out->concurrency, &out->rate, &busy);
-    uint64_t units = counts->lane_units[lane];
-    out->in_flight = busy < units ? busy : units;
-    out->backlog = units - out->in_flight;
-    out->delivered = atomic_load_explicit(&l->delivered, memory_order_relaxed);
-    out->repeated = atomic_load_explicit(&l->repeated, memory_order_relaxed);
-    out->failed = atomic_load_explicit(&l->failed, memory_order_relaxed);
-    out->oldest_age_ms = age_ms(g, counts->lane_oldest[lane]);
+    return g->freshness;
 }
 
-void engine_stats(struct engine *g, struct engine_stats *out)
+struct trace *engine_trace(struct engine *g)
 {
-    struct flight_counts counts;
-    flight_count(&g->flight, &counts);
-    uint64_t unwanted = atomic_load(&g->events_unwanted);
-    uint64_t known = atomic_load(&g->hand_over.offered_count) + atomic_load(&g->events_found);
-    *out = (struct engine_stats){
-        .done_through = counts.oldest ? counts.oldest - 1 : counts.passed,
-        .events_taken = atomic_load(&g->events_taken),
-        .events_done = counts.done + unwanted,
-    };
-    out->undone = known > out->events_done ? known - out->events_done : 0;
-    uint64_t oldest = counts.oldest ? counts.oldest : hand_over_oldest(&g->hand_over);
-    out->oldest_undone_ms = age_ms(g, oldest);
-    for (int lane = 0; lane < LANE_COUNT; lane++)
-        count_lane(g, (enum lane)lane, &counts, &out->lanes[lane]);
+    return &g->trace;
+}
+
+const struct rule *engine_rules(struct engine *g, size_t *n)
+{
+    *n = g->rule_count;
+    return g->rules;
+}
+
+int64_t engine_inbox_ms(struct engine *g)
+{
+    return g->config.inbox_ms;
 }

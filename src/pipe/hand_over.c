@@ -1,6 +1,7 @@
-/* A ring with one writer and one reader. `pushed` and `popped` only rise; the slots between them
- * belong to the consumer, the others to the producer. The stores are sequentially consistent where
- * the relay's going to sleep races with an offer: see engine_offer and engine_relay_step. */
+/* A ring with one writer and one reader. `pushed` and `popped` only rise; the
+ * slots between them belong to the consumer, the others to the producer. The
+ * stores are sequentially consistent where the relay's going to sleep races
+ * with an offer: see engine_offer and engine_relay_step. */
 #include "pipe/hand_over.h"
 
 #include <stdlib.h>
@@ -24,13 +25,15 @@ void hand_over_done(struct hand_over *h)
     h->slots = NULL;
 }
 
-void hand_over_push(struct hand_over *h, const struct event *e, int64_t now_us)
+bool hand_over_push(struct hand_over *h, const struct event *e, int64_t now_us)
 {
     if (e->id <= atomic_load_explicit(&h->offered, memory_order_relaxed))
-        return; /* told before: ids rise */
+        return false; /* told before: ids rise */
     uint64_t pushed = atomic_load_explicit(&h->pushed, memory_order_relaxed);
     uint64_t popped = atomic_load_explicit(&h->popped, memory_order_acquire);
     if (pushed - popped >= h->max) {
+        if (atomic_load_explicit(&h->missed_first, memory_order_relaxed) == 0)
+            atomic_store_explicit(&h->missed_first, e->id, memory_order_relaxed);
         atomic_store(&h->missed, e->id);
     } else {
         struct handed_over *slot = &h->slots[pushed & h->mask];
@@ -43,6 +46,7 @@ void hand_over_push(struct hand_over *h, const struct event *e, int64_t now_us)
     }
     atomic_fetch_add_explicit(&h->offered_count, 1, memory_order_relaxed);
     atomic_store_explicit(&h->offered, e->id, memory_order_release);
+    return true;
 }
 
 size_t hand_over_waiting(struct hand_over *h)
@@ -67,8 +71,20 @@ void hand_over_pop(struct hand_over *h, size_t n)
     atomic_store_explicit(&h->popped, popped, memory_order_release);
 }
 
+void hand_over_read(struct hand_over *h, uint64_t through)
+{
+    uint64_t missed = atomic_load(&h->missed);
+    if (atomic_load_explicit(&h->missed_first, memory_order_relaxed) == 0)
+        return;
+    atomic_store_explicit(&h->missed_first, missed > through ? through + 1 : 0,
+                          memory_order_relaxed);
+}
+
 uint64_t hand_over_oldest(struct hand_over *h)
 {
+    uint64_t missed = atomic_load_explicit(&h->missed_first, memory_order_relaxed);
+    if (missed)
+        return missed;
     uint64_t popped = atomic_load_explicit(&h->popped, memory_order_relaxed);
     if (popped == atomic_load_explicit(&h->pushed, memory_order_relaxed))
         return 0;

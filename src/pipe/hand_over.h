@@ -1,10 +1,11 @@
-/* The bounded queue between the commit hook and the relay. One producer (the db's writer thread, in
- * commit order, so ids rise), one consumer (the relay's step), no lock, no waiting on either side.
+/* The bounded queue between the commit hook and the relay. One producer (the
+ * db's writer thread, in commit order, so ids rise), one consumer (the relay's
+ * step), no lock, no waiting on either side.
  *
- * When it is full the producer drops the event and raises `missed`: the relay must then read the
- * outbox table up to that id. Everything at or below `missed` has been offered, so whatever the
- * commit hook does before offering (bringing the views up to date) is done for every row read that
- * way. */
+ * When it is full the producer drops the event and raises `missed`: the relay
+ * must then read the outbox table up to that id. Everything at or below
+ * `missed` has been offered, so whatever the commit hook does before offering
+ * (bringing the views up to date) is done for every row read that way. */
 #pragma once
 
 #include <stdatomic.h>
@@ -25,6 +26,7 @@ struct hand_over {
     size_t max;
     _Alignas(64) _Atomic uint64_t pushed; /* the producer's */
     _Atomic uint64_t missed;              /* id of the last event dropped; 0: none */
+    _Atomic uint64_t missed_first;        /* of those the relay has not read yet, about; 0: none */
     _Atomic uint64_t offered;             /* id of the last event offered */
     _Atomic uint64_t offered_count;
     _Alignas(64) _Atomic uint64_t popped; /* the consumer's */
@@ -34,14 +36,16 @@ struct hand_over {
 void hand_over_init(struct hand_over *h, size_t max);
 void hand_over_done(struct hand_over *h);
 
-/* An event at or below the last one offered is passed over. */
-void hand_over_push(struct hand_over *h, const struct event *e, int64_t now_us);
+/* An event at or below the last one offered is passed over: false. */
+bool hand_over_push(struct hand_over *h, const struct event *e, int64_t now_us);
 
-/* How many wait, as the consumer sees it. Read `missed` after this: it is then at least what was
- * missed before any of those that wait was pushed. */
+/* How many wait, as the consumer sees it. Read `missed` after this: it is then
+ * at least what was missed before any of those that wait was pushed. */
 size_t hand_over_waiting(struct hand_over *h);
 const struct handed_over *hand_over_at(struct hand_over *h, size_t i); /* i < waiting */
 void hand_over_pop(struct hand_over *h, size_t n);
+void hand_over_read(struct hand_over *h, uint64_t through); /* the table, so far */
 
-/* Id of the oldest event that waits, or 0. Any thread; good enough for an age. */
+/* Id of the oldest event that waits or was missed, or 0. Any thread; good
+ * enough for an age. */
 uint64_t hand_over_oldest(struct hand_over *h);

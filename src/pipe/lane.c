@@ -1,5 +1,6 @@
-/* Gates: a count of places and a token bucket for each lane. Tokens are kept in millionths, so that
- * microseconds times batches per second add up exactly, without drift at any rate. */
+/* Gates: a count of places and a token bucket for each lane. Tokens are kept in
+ * millionths, so that microseconds times batches per second add up exactly,
+ * without drift at any rate. */
 #include "pipe/lane.h"
 
 #include "base/check.h"
@@ -10,7 +11,7 @@
 static const struct {
     uint32_t concurrency, rate;
 } defaults[LANE_COUNT] = {
-#define LANE_ROW(name, wire, concurrency, rate, limit) {concurrency, rate},
+#define LANE_ROW(name, wire, concurrency, rate, limit, target_ms, ordered) {concurrency, rate},
     LANE_TABLE(LANE_ROW)
 #undef LANE_ROW
 };

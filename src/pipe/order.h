@@ -1,49 +1,37 @@
-/* Keeps the messages of one actor one after another in lanes where order matters (LANE_GRAPH:
- * a follow and the unfollow after it). The actor of a message that is being worked on, waits for
- * its retry or has its continuation on the bus is taken; messages that come for a taken actor wait
- * here, in the order they came, and are released one by one. */
+/* The keys of ordered lanes that have work: which unit of a key is at work,
+ * which ones wait for it, and whether the key is blocked because a delivery of
+ * it is on the books. Of one key one unit is at work at a time. Not
+ * thread-safe: belongs to the flight, under its lock. */
 #pragma once
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "port/bus.h"
+#define ORDER_NONE UINT32_MAX
 
-struct order_actor;
-struct order_waiting;
+struct order_key {
+    uint64_t key;         /* the actor; 0: an empty place */
+    uint32_t at_work;     /* unit; ORDER_NONE: none */
+    uint32_t held;        /* units that wait to be put on the books behind this key */
+    uint32_t first, last; /* units that wait in memory, linked by the caller */
+    uint8_t lane;
+    bool blocked; /* a delivery of this key is on the books: nothing else may pass
+                   */
+};
 
 struct order {
-    pthread_mutex_t intake; /* held over take and admit; before `lock` */
-    pthread_mutex_t lock;
-    struct order_actor *actors; /* open addressing, linear probing, at most half full */
-    size_t actor_capacity, actor_count;
-    struct order_waiting *waiting; /* a slab of messages that wait */
-    size_t waiting_capacity;
-    uint32_t free;
-    uint32_t released_first, released_last; /* whose turn has come */
-    _Atomic size_t released;
+    struct order_key *places; /* open addressing, linear probing, at most half full */
+    size_t capacity, count;
+    size_t blocked;
 };
 
 void order_init(struct order *o);
 void order_done(struct order *o);
 
-/* May this message, just taken from the bus, be worked on? No: it is kept here until its turn, and
- * stays taken on the bus. */
-bool order_admit(struct order *o, const struct bus_message *m);
-/* Takes the lane's next message that may be worked on. At most `keep_max` others are put aside on
- * the way; *kept counts them. Taking and admitting are one act: of two workers that each take a
- * message of one actor, the one that took first must also be admitted first. */
-bool order_take(struct order *o, struct bus *bus, uint16_t lane, int64_t now_us, int keep_max,
-                int *kept, struct bus_message *out);
-/* A message whose turn has come. */
-bool order_next(struct order *o, struct bus_message *out);
-/* The message is done for good: acked, nothing of it left. True: another one's turn has come. */
-bool order_finish(struct order *o, const struct bus_message *m);
-
-static inline bool order_has_next(struct order *o)
-{
-    return atomic_load(&o->released) > 0;
-}
+/* NULL: the key has no work. The pointer is valid until the next order_get or
+ * order_drop. */
+struct order_key *order_find(struct order *o, uint8_t lane, uint64_t key);
+struct order_key *order_get(struct order *o, uint8_t lane, uint64_t key); /* made when missing */
+void order_drop(struct order *o, struct order_key *place);
+void order_block(struct order *o, struct order_key *place, bool blocked);

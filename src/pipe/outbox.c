@@ -1,115 +1,315 @@
-/* All SQL of the engine. The mark is text in `meta`, like every value there. */
+/* The engine's SQL of the outbox. The mark is text in `meta`, like every value
+ * there.
+ *
+ * Rows are claimed by their state: what is pending and not yet in this
+ * process's hands is taken, whatever its id. The index of pending rows makes
+ * that as cheap as a position would be. */
 #include "pipe/outbox.h"
 
 #include "base/id.h"
 
+/* ---- reading ---- */
+
 struct reading {
     uint64_t after, through;
-    struct event *events;
-    size_t max, n;
+    size_t max;
+    bool again;  /* settled ones, too */
+    bool booked; /* with what the books have of them */
+    struct outbox_slice *out;
 };
+
+static void read_row(struct db_rows *rows, struct outbox_slice *out)
+{
+    struct event *event = &out->events[out->count];
+    uint64_t id = db_id(rows, 0);
+    enum event_unread unread =
+        event_read(id, db_text(rows, 1), db_i64(rows, 2), db_text(rows, 3), event);
+    if (unread != EVENT_READ)
+        *event = (struct event){.id = id, .type = OUTBOX_UNREADABLE, .value = (int64_t)unread};
+    out->states[out->count++] = (enum outbox_state)db_i64(rows, 4);
+}
 
 static enum err run_read(struct tx *tx, void *arg)
 {
     struct reading *r = arg;
     struct db_rows rows;
-    r->n = 0;
-    enum err e = tx_query(tx,
-                          "SELECT id, type, version, payload FROM outbox "
-                          "WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3",
-                          DB_ARGS(DB_I64(r->after), DB_I64(r->through), DB_I64(r->max)), &rows);
+    r->out->count = r->out->booked_count = 0;
+    enum err e =
+        r->again ? tx_query(tx,
+                            "SELECT id, type, version, payload, state FROM outbox "
+                            "WHERE id > $1 AND id <= $2 AND state <> 2 ORDER BY id LIMIT "
+                            "$3",
+                            DB_ARGS(DB_I64(r->after), DB_I64(r->through), DB_I64(r->max)), &rows)
+                 : tx_query(tx,
+                            "SELECT id, type, version, payload, state FROM outbox "
+                            "WHERE state = 0 AND id > $1 AND id <= $2 ORDER BY id LIMIT $3",
+                            DB_ARGS(DB_I64(r->after), DB_I64(r->through), DB_I64(r->max)), &rows);
     if (e)
         return e;
-    while (r->n < r->max && db_next(&rows)) {
-        struct event *event = &r->events[r->n++];
-        uint64_t id = db_id(&rows, 0);
-        if (event_from_row(id, db_text(&rows, 1), db_i64(&rows, 2), db_text(&rows, 3), event))
-            *event = (struct event){.id = id, .type = OUTBOX_UNREADABLE};
-    }
-    return db_rows_done(&rows);
+    while (r->out->count < r->max && db_next(&rows))
+        read_row(&rows, r->out);
+    e = db_rows_done(&rows);
+    if (e || !r->booked || r->out->count == 0)
+        return e;
+    return book_of_events(tx, r->out->events[0].id, r->out->events[r->out->count - 1].id,
+                          r->out->booked, OUTBOX_BOOKED_MAX, &r->out->booked_count);
 }
 
-enum err outbox_read(struct db *db, uint64_t after, uint64_t through, struct event *events,
-                     size_t max, size_t *n)
+static enum err read_slice(struct db *db, struct reading r)
 {
-    struct reading r = {.after = after, .through = through, .events = events, .max = max};
+    r.max = r.max < OUTBOX_READ_MAX ? r.max : OUTBOX_READ_MAX;
     enum err e = db_read(db, run_read, &r, NULL);
-    *n = e ? 0 : r.n;
+    if (e)
+        r.out->count = 0;
     return e;
 }
 
+enum err outbox_read_pending(struct db *db, uint64_t after, uint64_t through, size_t max,
+                             struct outbox_slice *out)
+{
+    return read_slice(db,
+                      (struct reading){.after = after, .through = through, .max = max, .out = out});
+}
+
+enum err outbox_read_below(struct db *db, uint64_t mark, struct outbox_slice *out)
+{
+    return read_slice(
+        db, (struct reading){.through = mark, .max = OUTBOX_READ_MAX, .booked = true, .out = out});
+}
+
+enum err outbox_read_again(struct db *db, uint64_t after, uint64_t through, size_t max,
+                           struct outbox_slice *out)
+{
+    return read_slice(db, (struct reading){.after = after,
+                                           .through = through,
+                                           .max = max,
+                                           .again = true,
+                                           .booked = true,
+                                           .out = out});
+}
+
+/* ---- the start ---- */
+
 struct looking {
-    uint64_t mark, last;
+    uint64_t position;
+    struct outbox_found *out;
 };
 
-static enum err run_look(struct tx *tx, void *arg)
+static enum err read_mark(struct tx *tx, uint64_t *mark)
 {
-    struct looking *l = arg;
     struct db_rows rows;
-    *l = (struct looking){0};
+    *mark = 0;
     enum err e =
         tx_query(tx, "SELECT value FROM meta WHERE name = 'done_through'", DB_NO_ARGS, &rows);
     if (e)
         return e;
-    if (db_next(&rows) && !str_parse_u64(db_text(&rows, 0), &l->mark))
-        l->mark = 0; /* from the very beginning: late is better than lost */
-    e = db_rows_done(&rows);
+    if (db_next(&rows) && !str_parse_u64(db_text(&rows, 0), mark))
+        *mark = 0; /* from the very beginning: late is better than lost */
+    return db_rows_done(&rows);
+}
+
+static enum err count_above(struct tx *tx, uint64_t start, struct outbox_found *out)
+{
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "SELECT type, COUNT(*), MIN(id), MAX(id) FROM outbox "
+                          "WHERE id > $1 AND state <> 2 GROUP BY type",
+                          DB_ARGS(DB_I64(start)), &rows);
     if (e)
         return e;
+    while (db_next(&rows)) {
+        enum event_type type;
+        uint64_t first = db_id(&rows, 2), last = db_id(&rows, 3);
+        if (event_type_parse(db_text(&rows, 0), &type))
+            out->above[type] = (uint64_t)db_i64(&rows, 1);
+        out->first = out->first == 0 || first < out->first ? first : out->first;
+        out->last = last > out->last ? last : out->last;
+    }
+    return db_rows_done(&rows);
+}
+
+static enum err run_look(struct tx *tx, void *arg)
+{
+    struct looking *l = arg;
+    *l->out = (struct outbox_found){0};
+    enum err e = read_mark(tx, &l->out->mark);
+    if (!e)
+        e = count_above(tx, l->position ? l->position : l->out->mark, l->out);
+    if (e)
+        return e;
+    /* The mark must be able to pass a parked event, too: that is where released ones are found. */
     int64_t last;
     e = tx_get_i64(tx, "SELECT id FROM outbox ORDER BY id DESC LIMIT 1", DB_NO_ARGS, &last);
-    if (e == OK)
-        l->last = (uint64_t)last;
+    if (!e && (uint64_t)last > l->out->last)
+        l->out->last = (uint64_t)last;
     return e == ERR_NOT_FOUND ? OK : e;
 }
 
-enum err outbox_look(struct db *db, uint64_t *mark, uint64_t *last)
+enum err outbox_look(struct db *db, uint64_t position, struct outbox_found *out)
 {
-    struct looking l;
-    enum err e = db_read(db, run_look, &l, NULL);
-    if (e)
-        return e;
-    *mark = l.mark;
-    *last = l.last;
-    return OK;
+    struct looking l = {.position = position, .out = out};
+    return db_read(db, run_look, &l, NULL);
 }
 
-static enum err run_save_mark(struct tx *tx, void *arg)
+/* ---- settling ---- */
+
+struct settling {
+    uint64_t after, through, settled;
+    size_t slice;
+};
+
+/* Where the slice ends: at its last row, or at `through` when there are fewer.
+ */
+static enum err find_end(struct tx *tx, const struct settling *s, uint64_t *end)
 {
-    const uint64_t *mark = arg;
+    int64_t last;
+    enum err e =
+        tx_get_i64(tx,
+                   "SELECT id FROM outbox WHERE state = 0 AND id > $1 AND id <= $2 "
+                   "ORDER BY id LIMIT 1 OFFSET $3",
+                   DB_ARGS(DB_I64(s->after), DB_I64(s->through), DB_I64(s->slice - 1)), &last);
+    *end = e ? s->through : (uint64_t)last;
+    return e == ERR_NOT_FOUND ? OK : e;
+}
+
+static enum err save_mark(struct tx *tx, uint64_t mark)
+{
     char text[ID_TEXT_MAX];
-    struct str value = {text, id_format(*mark, text)};
+    struct str value = {text, id_format(mark, text)};
     return tx_exec(tx,
                    "INSERT INTO meta (name, value) VALUES ('done_through', $1) "
                    "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                    DB_ARGS(DB_TEXT(value)), NULL);
 }
 
-enum err outbox_save_mark(struct db *db, uint64_t mark)
+/* A parked event that was released is delivered aside, whatever the mark: it is settled by itself.
+ */
+#define TO_SETTLE                                                                                  \
+    "state = 0 AND id > $1 AND id <= $2 AND NOT EXISTS (SELECT 1 FROM deliveries "                 \
+    "WHERE deliveries.event_id = outbox.id AND deliveries.consumer = '') "
+
+static enum err run_settle(struct tx *tx, void *arg)
 {
-    return db_write(db, run_save_mark, &mark, NULL);
+    struct settling *s = arg;
+    uint64_t end;
+    enum err e = find_end(tx, s, &end);
+    if (!e)
+        e = tx_exec(tx,
+                    "INSERT INTO event_counts (type, state, count) "
+                    "SELECT type, 'settled', COUNT(*) FROM outbox "
+                    "WHERE " TO_SETTLE "GROUP BY type "
+                    "ON CONFLICT (type, state) DO UPDATE "
+                    "SET count = event_counts.count + excluded.count",
+                    DB_ARGS(DB_I64(s->after), DB_I64(end)), NULL);
+    if (!e)
+        e = tx_exec(tx, "UPDATE outbox SET state = 1 WHERE " TO_SETTLE,
+                    DB_ARGS(DB_I64(s->after), DB_I64(end)), NULL);
+    if (!e)
+        e = save_mark(tx, end);
+    s->settled = end;
+    return e;
 }
 
+enum err outbox_settle(struct db *db, uint64_t after, uint64_t through, size_t slice,
+                       uint64_t *settled)
+{
+    struct settling s = {.after = after, .through = through, .slice = slice};
+    enum err e = db_write(db, run_settle, &s, NULL);
+    if (!e)
+        *settled = s.settled;
+    return e;
+}
+
+/* ---- trimming ---- */
+
 struct trimming {
-    uint64_t through;
+    uint64_t after, through, last;
     size_t slice;
-    int64_t removed;
+    size_t removed;
 };
+
+static enum err count_archived(struct tx *tx, const uint64_t *by_type)
+{
+    enum err e = OK;
+    for (int type = 0; !e && type < EVENT_TYPE_COUNT; type++) {
+        if (by_type[type] == 0)
+            continue;
+        e = tx_exec(
+            tx,
+            "INSERT INTO event_counts (type, state, count) VALUES ($1, "
+            "'archived', $2) "
+            "ON CONFLICT (type, state) DO UPDATE "
+            "SET count = event_counts.count + excluded.count",
+            DB_ARGS(DB_TEXT(str_of(event_wire_name((enum event_type)type))), DB_I64(by_type[type])),
+            NULL);
+    }
+    return e;
+}
+
+/* Whoever reads the outbox from outside learns from it that something is gone.
+ */
+static enum err save_archived(struct tx *tx, uint64_t last)
+{
+    char text[ID_TEXT_MAX];
+    struct str value = {text, id_format(last, text)};
+    return tx_exec(tx,
+                   "INSERT INTO meta (name, value) VALUES ('archived_through', $1) "
+                   "ON CONFLICT (name) DO UPDATE SET value = excluded.value "
+                   "WHERE CAST(meta.value AS BIGINT) < CAST(excluded.value AS BIGINT)",
+                   DB_ARGS(DB_TEXT(value)), NULL);
+}
 
 static enum err run_trim(struct tx *tx, void *arg)
 {
     struct trimming *t = arg;
+    uint64_t by_type[EVENT_TYPE_COUNT] = {0}, last = 0;
+    struct db_rows rows;
     t->removed = 0;
-    return tx_exec(tx,
-                   "DELETE FROM outbox WHERE id IN "
-                   "(SELECT id FROM outbox WHERE id <= $1 ORDER BY id LIMIT $2)",
-                   DB_ARGS(DB_I64(t->through), DB_I64(t->slice)), &t->removed);
+    enum err e = tx_query(tx,
+                          "DELETE FROM outbox WHERE id IN "
+                          "(SELECT id FROM outbox WHERE id > $3 AND id <= $1 AND state = 1 "
+                          "ORDER BY id LIMIT $2) RETURNING type, id",
+                          DB_ARGS(DB_I64(t->through), DB_I64(t->slice), DB_I64(t->after)), &rows);
+    if (e)
+        return e;
+    while (db_next(&rows)) {
+        enum event_type type;
+        t->removed++;
+        last = db_id(&rows, 1) > last ? db_id(&rows, 1) : last;
+        if (event_type_parse(db_text(&rows, 0), &type))
+            by_type[type]++;
+    }
+    e = db_rows_done(&rows);
+    t->last = last;
+    if (!e && last > 0)
+        e = save_archived(tx, last);
+    return e ? e : count_archived(tx, by_type);
 }
 
-enum err outbox_trim(struct db *db, uint64_t through, size_t slice, size_t *removed)
+enum err outbox_trim(struct db *db, uint64_t *after, uint64_t through, size_t slice,
+                     size_t *removed)
 {
-    struct trimming t = {.through = through, .slice = slice};
+    struct trimming t = {.after = *after, .through = through, .slice = slice};
     enum err e = db_write(db, run_trim, &t, NULL);
-    *removed = e ? 0 : (size_t)t.removed;
+    *removed = e ? 0 : t.removed;
+    if (!e)
+        *after = t.removed < slice ? through : t.last;
     return e;
+}
+
+enum err outbox_totals(struct tx *tx, struct outbox_totals *out)
+{
+    struct db_rows rows;
+    *out = (struct outbox_totals){0};
+    enum err e = tx_query(tx,
+                          "SELECT state, CAST(SUM(count) AS BIGINT) FROM "
+                          "event_counts GROUP BY state",
+                          DB_NO_ARGS, &rows);
+    if (e)
+        return e;
+    while (db_next(&rows)) {
+        bool archived = str_eq(db_text(&rows, 0), STR("archived"));
+        *(archived ? &out->archived : &out->settled) = (uint64_t)db_i64(&rows, 1);
+    }
+    return db_rows_done(&rows);
 }

@@ -1,18 +1,53 @@
-/* The outbox table, as the engine reads and trims it. Blocking. */
+/* The outbox table, as the engine reads, settles and trims it. Blocking. */
 #pragma once
 
+#include "pipe/book_store.h"
 #include "port/db.h"
 
-/* As the type of a row that this program cannot read: of a newer version, or damaged. */
+enum outbox_state { OUTBOX_PENDING, OUTBOX_SETTLED, OUTBOX_PARKED };
+
+/* As the type of a row that this program cannot read; the event's value is then
+ * an enum event_unread. */
 #define OUTBOX_UNREADABLE EVENT_TYPE_COUNT
 
-/* Up to `max` events with after < id ≤ through, by rising id. */
-enum err outbox_read(struct db *db, uint64_t after, uint64_t through, struct event *events,
-                     size_t max, size_t *n);
+enum { OUTBOX_READ_MAX = 128, OUTBOX_BOOKED_MAX = 1024 };
 
-/* The saved mark and the greatest id in the table; 0 where there is none. */
-enum err outbox_look(struct db *db, uint64_t *mark, uint64_t *last);
-enum err outbox_save_mark(struct db *db, uint64_t mark);
+/* A slice of rows by rising id. */
+struct outbox_slice {
+    struct event events[OUTBOX_READ_MAX];
+    enum outbox_state states[OUTBOX_READ_MAX];
+    size_t count;
+    struct booked booked[OUTBOX_BOOKED_MAX]; /* of these events, when asked for; rising */
+    size_t booked_count;
+};
 
-/* Removes the oldest at most `slice` rows with id ≤ through. */
-enum err outbox_trim(struct db *db, uint64_t through, size_t slice, size_t *removed);
+/* Claims pending rows with after < id ≤ through. */
+enum err outbox_read_pending(struct db *db, uint64_t after, uint64_t through, size_t max,
+                             struct outbox_slice *out);
+/* Pending rows at or below the mark, with what the books have of them. */
+enum err outbox_read_below(struct db *db, uint64_t mark, struct outbox_slice *out);
+/* Pending and settled ones, with what the books have of them: after a restart,
+ * for the views. */
+enum err outbox_read_again(struct db *db, uint64_t after, uint64_t through, size_t max,
+                           struct outbox_slice *out);
+
+struct outbox_found {
+    uint64_t mark, first, last;       /* first: above the start; 0 where there is none */
+    uint64_t above[EVENT_TYPE_COUNT]; /* rows above the start, by type */
+};
+/* `position`: where the relay starts; 0: at the mark. */
+enum err outbox_look(struct db *db, uint64_t position, struct outbox_found *out);
+
+/* Settles the first at most `slice` pending rows with after < id ≤ through and
+ * saves how far that is as the mark; *settled: so far. */
+enum err outbox_settle(struct db *db, uint64_t after, uint64_t through, size_t slice,
+                       uint64_t *settled);
+/* Removes the oldest at most `slice` settled rows with *after < id ≤ through, and moves *after to
+ * where none is left: parked rows and what is kept for them are passed over once, not each time. */
+enum err outbox_trim(struct db *db, uint64_t *after, uint64_t through, size_t slice,
+                     size_t *removed);
+
+struct outbox_totals {
+    uint64_t settled, archived;
+};
+enum err outbox_totals(struct tx *tx, struct outbox_totals *out);

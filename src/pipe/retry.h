@@ -1,8 +1,15 @@
-/* How long a failed batch waits before its next try. */
+/* When a failed delivery is tried again, and how often. */
 #pragma once
 
 #include <stdint.h>
 
-/* 2, 8, 32, 128 and then always 240 seconds, plus up to a quarter by `salt`, so that what failed
- * together does not come back together. `tries`: how many failed before this one. */
-int64_t retry_delay_us(uint32_t tries, uint64_t salt);
+#include "port/rule.h"
+
+enum { RETRY_STEPS = 6, RETRY_ASKED_MAX_MS = 24 * 3600 * 1000 };
+
+/* How many times after the first try. */
+uint32_t retry_limit(enum priority priority);
+/* The delay before retry number `retry` (0: the first): the ladder's step with
+ * jitter, or what the sink asked for (at most RETRY_ASKED_MAX_MS), whichever is
+ * longer. `salt` names what is retried. */
+int64_t retry_delay_ms(uint32_t retry, uint64_t salt, int64_t asked_ms);

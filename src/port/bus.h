@@ -15,7 +15,14 @@
  *     ERR_OVERLOADED and leaves no trace. `force` is for continuations of messages that are
  *     being worked on: they may exceed the limit, by at most one each.
  *  5. Nothing is kept over a restart unless the engine says `durable`: the outbox starts it
- *     again. */
+ *     again. A durable engine keeps what it has confirmed (see the stats).
+ *  6. An engine that is not `exact` has a network in between. What was published can be taken after
+ *     a moment, not at once; the limit counts what other nodes do with a delay of a second or two.
+ *     When the connection breaks, what was not confirmed is sent again, and what was not acked is
+ *     given again, perhaps elsewhere: it may come twice or out of order then, as it was last
+ *     published, and what a former taker still says of it (ack, retry) is ignored. publish says
+ *     ERR_OVERLOADED while too much waits for its confirm, ERR_UNAVAILABLE while the engine is away
+ *     and no more can wait for it. No call waits for longer than a moment. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,14 +43,19 @@ struct bus_message {
     uint16_t lane;
     uint16_t tries; /* failed ones so far */
     struct audience_cursor cursor;
-    uint64_t until; /* where another message goes on: stop there; 0: at the end of the audience */
-    uint64_t seat;  /* the publisher's own, carried unchanged */
-    uint64_t tag;   /* the engine's: identifies the message for ack and retry */
+    uint64_t until;  /* where another message goes on: stop there; 0: at the end of the audience */
+    uint8_t kind;    /* the publisher's own, carried unchanged … */
+    uint64_t seat;   /* … */
+    uint64_t owner;  /* … on whose behalf: a delivery on the books, a replay; 0: live */
+    uint64_t replay; /* the replay it belongs to, also as a retry; 0: none */
+    uint64_t tag;    /* the engine's: identifies the message for ack and retry */
 };
 
 struct bus_lane_stats {
     uint64_t ready, delayed, taken;     /* now */
     uint64_t published, acked, retried; /* since the start */
+    uint64_t confirmed;  /* of published: those that the engine has as safely as it ever will */
+    uint64_t reconnects; /* of the whole bus, since the start */
 };
 
 struct bus_ops {
@@ -60,6 +72,8 @@ struct bus_ops {
 struct bus {
     const struct bus_ops *ops;
     bool durable;
+    bool exact; /* nothing is ever lost, doubled or given out of order while the process lives;
+                   false: a network is in between, and the engine must recognise all of that */
 };
 
 static inline enum err bus_publish(struct bus *b, const struct bus_message *m)

@@ -71,6 +71,8 @@ struct cards_ops {
 
 struct cards {
     const struct cards_ops *ops;
+    bool shared; /* other processes change the same cards: the number of changes is not known, and
+                    cards_tickets never returns the same twice */
 };
 
 /* A person's likes are another thing than the person's card: ids leave the top bit free. */

@@ -10,6 +10,8 @@
  *     and after the commit hook has seen the job's events. A job's events reach the hook only
  *     when the job committed.
  *  5. Later transactions see what earlier ones wrote, also inside one group.
+ *     An engine that runs several jobs at a time keeps the order of 4 and 5 among those whose
+ *     events share an actor or an object; whatever it does is as if jobs ran one after the other.
  *  6. A read sees one consistent snapshot, at least as new as every done(OK) before it began.
  *  7. When the queue is full submit refuses with ERR_OVERLOADED; after db_stop with
  *     ERR_STOPPING.
@@ -107,7 +109,7 @@ enum err tx_get_i64(struct tx *tx, const char *sql, const struct db_value *args,
 /* ---- writes ---- */
 
 /* A write that waits for its commit; embed it in your own struct. The engine owns it from
- * db_submit until done() is called. run() and done() are called on the engine's thread. */
+ * db_submit until done() is called. run() and done() are called on the engine's threads. */
 struct db_job {
     enum err (*run)(struct tx *tx, struct db_job *job);
     void (*done)(struct db_job *job, enum err result, const char *detail);

@@ -19,19 +19,19 @@ enum event_keep { EVENT_STORED, EVENT_PASSING };
 /* clang-format off */
 #define EVENT_TABLE(X)                                                                             \
     X(ACCOUNT_CREATED,   "account.created",   1, STORED)  /* account   -          -             */ \
-    X(ACCOUNT_UPDATED,   "account.updated",   1, PASSING) /* account   -          -             */ \
+    X(ACCOUNT_UPDATED,   "account.updated",   1, STORED)  /* account   -          -             */ \
     X(ACCOUNT_SUSPENDED, "account.suspended", 1, STORED)  /* account   -          -             */ \
     X(ACCOUNT_RESTORED,  "account.restored",  1, STORED)  /* account   -          -             */ \
     X(ACCOUNT_DELETED,   "account.deleted",   1, STORED)  /* account   -          -             */ \
     X(SESSION_ENDED,     "session.ended",     1, PASSING) /* account   session|0  -             */ \
     X(FOLLOW_CREATED,    "follow.created",    1, STORED)  /* follower  followee   -             */ \
-    X(FOLLOW_REMOVED,    "follow.removed",    1, STORED)  /* follower  followee   -             */ \
+    X(FOLLOW_REMOVED,    "follow.removed",    2, STORED)  /* follower  followee   how it ended  */ \
     X(MUTE_CREATED,      "mute.created",      1, STORED)  /* muter     muted      -             */ \
     X(MUTE_REMOVED,      "mute.removed",      1, STORED)  /* muter     muted      -             */ \
     X(BLOCK_CREATED,     "block.created",     1, PASSING) /* blocker   blocked    -             */ \
     X(BLOCK_REMOVED,     "block.removed",     1, PASSING) /* blocker   blocked    -             */ \
     X(POST_CREATED,      "post.created",      1, STORED)  /* author    post       delivery      */ \
-    X(POST_EDITED,       "post.edited",       1, PASSING) /* author    post       -             */ \
+    X(POST_EDITED,       "post.edited",       1, STORED)  /* author    post       -             */ \
     X(POST_DELETED,      "post.deleted",      1, STORED)  /* author    post       delivery      */ \
     X(POST_LIKED,        "post.liked",        1, PASSING) /* liker     post       like_count    */ \
     X(POST_UNLIKED,      "post.unliked",      1, PASSING) /* liker     post       like_count    */ \
@@ -50,6 +50,14 @@ enum event_type {
 
 /* How a post reaches its readers; decided at posting, stored with the post, never changed. */
 enum delivery { DELIVERY_PUSH = 0, DELIVERY_PULL = 1 };
+
+/* How a follow ended: the value of FOLLOW_REMOVED since its version 2. */
+enum follow_end {
+    FOLLOW_ENDED_UNKNOWN = 0, /* an event of version 1 did not say */
+    FOLLOW_ENDED_UNFOLLOW = 1,
+    FOLLOW_ENDED_BLOCK = 2,
+    FOLLOW_ENDED_ACCOUNT = 3, /* one of the two accounts was deleted */
+};
 
 struct post_card;
 
@@ -81,7 +89,22 @@ bool event_type_parse(struct str wire_name, enum event_type *type);
 
 /* The payload column: {"actor":"…","object":"…","value":n}. */
 void event_payload(const struct event *e, struct buf *out);
-/* ERR_INVALID: unknown type or version */
+
+/* Why a row could not be read. */
+enum event_unread {
+    EVENT_READ,
+    EVENT_UNKNOWN_TYPE,
+    EVENT_UNKNOWN_VERSION, /* a newer one than this program knows */
+    EVENT_DAMAGED,
+};
+const char *event_unread_name(enum event_unread why); /* "UNKNOWN_TYPE" … */
+
+/* Reads a row of any known version and lifts it to the present one: each older version has a
+ * function that leads to the next (the table of lifts in event.c). `out->version` is the present
+ * one. On failure out->id alone is set: such an event is parked, never guessed. */
+enum event_unread event_read(uint64_t id, struct str wire_name, int64_t version, struct str payload,
+                             struct event *out);
+/* The same; ERR_INVALID for whatever reason. */
 enum err event_from_row(uint64_t id, struct str wire_name, int64_t version, struct str payload,
                         struct event *out);
 

@@ -8,11 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "port/event.h"
 
 struct db;
+struct tx;
 struct views;
 struct cards;
 
@@ -21,18 +23,20 @@ enum audience_kind {
     TO_ACTOR,     /* the actor alone: members[0] is the account id itself, not a handle */
 };
 
-/* name, wire name, priority order (first is served first), batches at a time, batches per second
- * (0: no limit), fan-outs that it holds at most */
+/* name, wire name, batches at a time, batches per second (0: no limit), fan-outs that it holds at
+ * most, freshness target in ms (0: none), ordered: events of one key (the actor) one after another.
+ * The first lane is served first. */
 /* clang-format off */
-#define LANE_TABLE(X)                                                                \
-    X(GRAPH,   "graph",   10, 0,   100000) /* one person's backfill or removal */    \
-    X(SMALL,   "small",   10, 0,   100000) /* posts of authors with few followers */ \
-    X(ACTIVE,  "active",  10, 0,   10000)  /* large fan-outs: people seen lately */  \
-    X(REST,    "rest",    10, 0,   10000)  /* large fan-outs: everybody else */      \
-    X(CLEANUP, "cleanup", 2,  400, 100000) /* deleted posts, removed accounts */
+#define LANE_TABLE(X)                                                                            \
+    X(GRAPH,   "graph",   10, 0,   100000, 2000,   true)  /* one person's backfill or removal */ \
+    X(SMALL,   "small",   10, 0,   16384,  2000,   false) /* posts to few followers */           \
+    X(ACTIVE,  "active",  10, 0,   10000,  5000,   false) /* large: people seen lately */        \
+    X(REST,    "rest",    10, 0,   10000,  30000,  false) /* large: everybody else */            \
+    X(CLEANUP, "cleanup", 2,  400, 100000, 600000, false) /* deleted posts and accounts */       \
+    X(REPLAY,  "replay",  2,  0,   1000,   0,      false) /* in the rule's own order */
 
 enum lane {
-#define LANE_ENUM(name, wire, concurrency, rate, limit) LANE_##name,
+#define LANE_ENUM(name, wire, concurrency, rate, limit, target_ms, ordered) LANE_##name,
     LANE_TABLE(LANE_ENUM)
 #undef LANE_ENUM
     LANE_COUNT
@@ -45,29 +49,75 @@ struct sink_env {
     struct cards *cards;
     struct clock *clock;
     const _Atomic int64_t *celebrity_threshold; /* as it is now; NULL where no sink asks */
+    void *user;                                 /* of the sinks; the engine does not look */
 };
 
 struct sink_result {
-    size_t delivered; /* changed something */
-    size_t repeated;  /* was there already: a harmless duplicate */
-    bool again;       /* TO_ACTOR: call once more, there is more to do (bounded slices) */
+    size_t delivered;       /* changed something */
+    size_t repeated;        /* was there already: a harmless duplicate */
+    size_t skipped;         /* decided not to act … */
+    const char *skipped_as; /* … because: a few words, static */
+    bool again;             /* TO_ACTOR: call once more, there is more to do (bounded slices) */
+    int64_t retry_after_ms; /* with an error: what the other side asked for; 0: nothing */
 };
 
-/* Delivers to the members; idempotent; every error means "try again later" (nothing may
- * half-count). */
+/* Delivers to the members; idempotent, or behind an inbox. It checks what it adds against current
+ * truth (or compares event ids), so that a late, repeated or replayed event never overwrites what a
+ * newer one did. An error means "nothing counts, try again later"; ERR_UNKNOWN_COMMIT (class
+ * RECONCILE) means that nobody knows whether it happened: it is never tried again blindly. */
 typedef enum err (*sink_fn)(struct sink_env *env, const struct event *e, const uint64_t *members,
                             size_t n, struct sink_result *result);
+/* The same for one member inside a transaction, for sinks whose effect is in truth and whose inbox
+ * entry must commit with it. */
+typedef enum err (*tx_sink_fn)(struct tx *tx, struct sink_env *env, const struct event *e,
+                               uint64_t member, struct sink_result *result);
+
+/* How often a failed delivery is tried again, and what becomes of it then. */
+enum priority {
+    PRIORITY_CRITICAL, /* 6 retries, about ten minutes; then a dead letter */
+    PRIORITY_NORMAL,   /* 4 retries; then a dead letter */
+    PRIORITY_LOW,      /* 2 retries, about ten seconds; then dropped, and counted */
+};
+
+/* Where what the sink does lives. */
+enum effect {
+    EFFECT_VIEWS,   /* derived: lost with the views' memory, so done again after a restart from the
+                       position that the views' saved state covers */
+    EFFECT_TRUTH,   /* in the db */
+    EFFECT_OUTSIDE, /* seen by people or other systems: never repeated without being asked */
+};
+
+/* A consumer's memory of what it already did. */
+enum inbox_kind {
+    INBOX_OFF,      /* its sink is idempotent by itself */
+    INBOX_BY_EVENT, /* once for each (event, member) */
+    INBOX_BY_KEY,   /* once for each business key */
+};
+
+enum { INBOX_KEY_MAX = 120 };
 
 struct rule {
-    const char *consumer; /* "timelines" */
+    const char *consumer; /* "timelines"; with `on` it names the rule */
     enum event_type on;
     bool (*wants)(const struct event *e); /* NULL: every event of that type */
+    const char *unwanted_as;              /* why `wants` says no, for an event's story */
     enum audience_kind audience;
-    sink_fn sink;
+    sink_fn sink;       /* or … */
+    tx_sink_fn tx_sink; /* … this one, with EFFECT_TRUTH and an inbox */
     enum lane
         lane; /* TO_FOLLOWERS in LANE_SMALL: moved to ACTIVE and REST when more than one batch */
-    uint16_t batch;         /* members a call at most */
-    const char *late_means; /* what people notice when it is late */
+    uint16_t batch; /* members a call at most; with an inbox the sink gets them one by one */
+    enum priority priority;
+    enum effect effect;
+    const char *channel; /* EFFECT_OUTSIDE: "email" …: what a replay must be allowed by name */
+    enum inbox_kind inbox;
+    void (*business_key)(const struct event *e, uint64_t member, struct buf *out); /* BY_KEY */
+    int64_t target_ms;      /* freshness; 0: its lane's */
+    bool visible;           /* do people notice when it is late? */
+    const char *late_means; /* what they notice, or why nothing */
 };
 
 const char *lane_name(enum lane lane);
+bool lane_parse(struct str name, enum lane *lane);
+bool lane_is_ordered(enum lane lane);
+int64_t lane_target_ms(enum lane lane);

@@ -18,22 +18,29 @@
  *     engine, valid until it closes.
  *  4. push() adds the post to each member's timeline and trims it to the cap in one atomic act:
  *     no reader ever sees more than cap entries. Pushing again changes nothing. A push at or
- *     below the floor of a full timeline changes nothing. A push to a dropped timeline changes
- *     nothing.
+ *     below the floor of a full timeline changes nothing that a reader sees (it may be counted as
+ *     added). A push to a dropped timeline changes nothing.
  *  5. home() returns ids in falling order without duplicates: pushed and pulled together, below
  *     `below`. It is complete for ids above the floor it reports; a dropped or building timeline
  *     reports UINT64_MAX. Pulled posts of muted and hidden authors are left out.
  *  6. rebuild_begin() → pushes are collected from that moment → rebuild_end() merges them with
- *     the ids given: nothing pushed in between is lost.
+ *     the ids given: nothing pushed in between is lost. rebuild_anew() does the same over a
+ *     timeline that is there: what it held is gone in the same act. Of several under way the
+ *     first to end makes the timeline ready. rebuild_give_up() ends one without a result; when it
+ *     was the last and none had ended, the timeline is dropped.
  *  7. backfill() and forget() look at the graph in the same atomic act as they change the
  *     timeline: backfill does nothing unless the viewer follows the author now, forget does
  *     nothing when they do.
  *  8. save(position) makes durable a state that holds at least the effects of every event up to
  *     position; a later open reports that position. A save that dies half-way leaves the
- *     previous one in place.
+ *     previous one in place. An engine whose state outlives the process has nothing to save: its
+ *     position is VIEWS_LASTING as soon as it was loaded from truth once.
  *  9. stamp() calls a stamp "same" only when home() and visible() of that viewer would answer as
  *     they did at every moment since it was brought up to date: a change that has returned is
- *     never overlooked. It may say "changed" without a reason. */
+ *     never overlooked. It may say "changed" without a reason.
+ * 10. An engine that has lost its state, or a part of it, says so instead of answering from the
+ *     rest: home() reports UINT64_MAX and rebuild_begin() ERR_CONFLICT, visible() ERR_NEEDS_TRUTH,
+ *     audience() ERR_UNAVAILABLE, until it was loaded again. */
 #pragma once
 
 #include <stdbool.h>
@@ -62,6 +69,10 @@ struct view_change {
     uint64_t account;
     uint64_t other;
     int64_t value;
+    uint64_t event; /* the event that tells of it; of two changes of one edge or one account's being
+                       hidden the one of the greater event counts, in whatever order they come. 0:
+                       read from truth, or applied in order: counts unless an event said otherwise.
+                       An engine that is fed in the order of commits need not look. */
 };
 
 /* Which part of the followers a walk visits. The first page fixes `active_since` and `started`,
@@ -91,6 +102,8 @@ struct view_stamp {
     uint64_t part[6];
 };
 
+enum view_rebuild { VIEW_REBUILD_BEGIN, VIEW_REBUILD_ANEW, VIEW_REBUILD_END, VIEW_REBUILD_GIVE_UP };
+
 struct views_ops {
     enum err (*apply)(struct views *v, const struct view_change *changes, size_t n);
     enum err (*audience)(struct views *v, uint64_t author, struct audience_cursor *cursor,
@@ -99,8 +112,8 @@ struct views_ops {
                      size_t *added);
     enum err (*retract)(struct views *v, uint64_t post, const uint64_t *members, size_t n,
                         size_t *removed);
-    enum err (*rebuild)(struct views *v, uint64_t viewer, bool begin, const uint64_t *ids, size_t n,
-                        uint64_t floor);
+    enum err (*rebuild)(struct views *v, uint64_t viewer, enum view_rebuild step,
+                        const uint64_t *ids, size_t n, uint64_t floor);
     enum err (*edge)(struct views *v, uint64_t viewer, uint64_t author, bool backfill,
                      const uint64_t *ids, size_t n, uint64_t floor);
     enum err (*home)(struct views *v, uint64_t viewer, uint64_t below, uint64_t *ids, size_t max,
@@ -117,10 +130,17 @@ struct views_ops {
     void (*free)(struct views *v);
 };
 
+/* A position beyond all others: the state outlives the process, and what was applied to it need
+ * not be applied again at a start. */
+#define VIEWS_LASTING UINT64_MAX
+
 struct views {
     const struct views_ops *ops;
-    uint64_t loaded_position; /* what the state found at open covers; 0: nothing was found */
+    uint64_t loaded_position; /* what the state found at open covers; 0: nothing was found, or it
+                                 is not complete */
     size_t cap;               /* entries a timeline holds at most */
+    uint64_t epoch; /* positions in walks (audience_cursor.after) mean something only to views of
+                       the same epoch */
 };
 
 /* Makes changes visible; called after their COMMIT and before the answer. */
@@ -153,14 +173,26 @@ static inline enum err views_retract(struct views *v, uint64_t post, const uint6
 /* ERR_CONFLICT: the timeline is there already, nothing to rebuild. */
 static inline enum err views_rebuild_begin(struct views *v, uint64_t viewer)
 {
-    return v->ops->rebuild(v, viewer, true, NULL, 0, 0);
+    return v->ops->rebuild(v, viewer, VIEW_REBUILD_BEGIN, NULL, 0, 0);
+}
+
+/* ERR_CONFLICT: it is not there, or a rebuild of it is under way already. */
+static inline enum err views_rebuild_anew(struct views *v, uint64_t viewer)
+{
+    return v->ops->rebuild(v, viewer, VIEW_REBUILD_ANEW, NULL, 0, 0);
 }
 
 /* `ids` (falling) are all posts that belong there above `floor` (0: all there are). */
 static inline enum err views_rebuild_end(struct views *v, uint64_t viewer, const uint64_t *ids,
                                          size_t n, uint64_t floor)
 {
-    return v->ops->rebuild(v, viewer, false, ids, n, floor);
+    return v->ops->rebuild(v, viewer, VIEW_REBUILD_END, ids, n, floor);
+}
+
+/* Truth could not be read: whoever began must say so. */
+static inline enum err views_rebuild_give_up(struct views *v, uint64_t viewer)
+{
+    return v->ops->rebuild(v, viewer, VIEW_REBUILD_GIVE_UP, NULL, 0, 0);
 }
 
 /* `ids` (falling) are all pushed posts of the author above `floor` (0: all there are). */

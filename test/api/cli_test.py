@@ -48,7 +48,7 @@ WORLD = "\n".join([
 ]) + "\n"
 POST = "100000000000000000"
 
-COMMANDS = "serve demo status check explain bench key backup restore import config version".split()
+COMMANDS = "serve demo status plan check explain event dead replay rebuild bench key backup restore import config version".split()
 
 
 # ---- help and mistakes ----
@@ -126,7 +126,8 @@ def _():
 def _():
     with Folder() as folder:
         missing = folder + "/none"
-        for words in (["status"], ["check"], ["explain", "ada", "1"], ["key", "list"], ["key", "revoke", "1"],
+        for words in (["status"], ["check"], ["explain", "ada", "1"], ["event", "1"], ["dead", "groups"], ["replay", "list"],
+                      ["rebuild", "counters"], ["replay", "plan", "--consumer", "timelines"], ["key", "list"], ["key", "revoke", "1"],
                       ["backup", folder + "/copy"]):
             expect(fantail(*words, "--data", missing), 1, err=f"there is no store in {missing}")
         check(not os.path.exists(missing), "a folder was made")
@@ -178,7 +179,7 @@ def _(data, folder):
     expect(fantail("status", "--data", data), 0, out=r"(?m)^views +2 accounts, 1 follows")
     status = json.loads(expect(fantail("status", "--json", "--data", data), 0).stdout)
     equal(status["views"]["accounts"], 2)
-    equal({lane["name"] for lane in status["engine"]["lanes"]}, {"graph", "small", "active", "rest", "cleanup"})
+    equal({lane["name"] for lane in status["engine"]["lanes"]}, {"graph", "small", "active", "rest", "cleanup", "replay"})
 
 
 @each_way("keys are created, listed and revoked")

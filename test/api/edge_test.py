@@ -355,7 +355,7 @@ def _():
     status = operator.get("/v1/admin/status").expect(200).json
     for part in ("engine", "views", "cards", "db", "http", "auth", "audit", "celebrity"):
         check(part in status, part)
-    equal([lane["name"] for lane in status["engine"]["lanes"]], ["graph", "small", "active", "rest", "cleanup"])
+    equal([lane["name"] for lane in status["engine"]["lanes"]], ["graph", "small", "active", "rest", "cleanup", "replay"])
     mine = post(ADA, "explain me").expect(201).json
     SERVER.drain()
     for who in (ADA.id, "ada", "@ada"):

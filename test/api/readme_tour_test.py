@@ -10,7 +10,8 @@ def tour():
     with open(os.path.join(ROOT, "README.md")) as readme:
         text = readme.read()
     part = text.split("<!-- tour -->")[1].split("<!-- end of tour -->")[0]
-    return re.search(r"```sh\n(.*?)```", part, re.S).group(1)
+    late = text.split("## When something is late")[1].split("\n## ")[0]
+    return "\n".join(re.search(r"```sh\n(.*?)```", p, re.S).group(1) for p in (part, late))
 
 
 @test("readme-tour-runs-as-written")
@@ -34,6 +35,7 @@ def _():
             equal(len(ids), 1, "the replayed post's id is printed once")
             check("\n204\n0\n" in out, "after the delete the feed is empty: " + out)
             check("0 differences" in out or "no differences" in out, out)
+            check("no dead letters" in out and "events that match" in out and "1 account looked at" in out, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -31,8 +31,11 @@ struct store_limits {
 
 struct engine {
     const char *name;
+    const char *kind; /* what the test program's argument chooses by */
     enum err (*open)(const char *folder, const struct store_limits *limits, struct id_gen *ids,
                      struct db **out, char detail[TX_DETAIL_MAX]);
+    bool parallel;  /* jobs run several at a time: only those with a common key keep an order */
+    bool no_backup; /* its own tools do that */
     /* NULL: cannot be arranged for this engine */
     void (*set_full)(bool full);
     void (*set_sync_fails)(bool fails);
@@ -120,6 +123,8 @@ enum err compare_both(struct tx *tx, void *balance);
     X(order_holds_across_groups)                                                                   \
     X(every_event_of_a_job_reaches_the_hook)                                                       \
     X(later_jobs_see_what_earlier_ones_wrote)                                                      \
+    X(jobs_with_a_common_key_are_told_in_commit_order)                                             \
+    X(one_of_many_who_check_then_write_succeeds)                                                   \
     X(a_conflict_ends_the_statement_not_the_transaction)                                           \
     X(a_swallowed_failure_does_not_commit)                                                         \
     X(a_read_is_one_snapshot)                                                                      \
@@ -142,6 +147,9 @@ enum err compare_both(struct tx *tx, void *balance);
     X(a_wrong_number_of_arguments_is_an_error)                                                     \
     X(ids_is_a_table_of_exact_ids)                                                                 \
     X(a_query_can_run_inside_itself)                                                               \
+    X(a_large_result_can_be_read_or_left)                                                          \
+    X(an_argument_may_be_null_first_and_a_value_later)                                             \
+    X(sums_are_numbers)                                                                            \
     X(changed_rows_are_counted_and_returned)                                                       \
     X(rows_left_open_do_not_outlive_the_transaction)                                               \
     X(one_number_of_no_row_is_not_found)                                                           \

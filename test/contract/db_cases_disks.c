@@ -4,10 +4,6 @@
 void a_full_disk_refuses_writes_and_recovers(void **state)
 {
     struct world *w = *state;
-    if (!w->engine->set_full) {
-        skip();
-        return;
-    }
     struct db_stats s;
     assert_int_equal(add_account(w, 1), OK);
     w->engine->set_full(true);
@@ -35,10 +31,6 @@ void a_full_disk_refuses_writes_and_recovers(void **state)
 void a_failed_sync_is_final(void **state)
 {
     struct world *w = *state;
-    if (!w->engine->set_sync_fails) {
-        skip();
-        return;
-    }
     assert_int_equal(add_account(w, 1), OK);
     w->engine->set_sync_fails(true);
     struct add adds[4];
@@ -68,10 +60,6 @@ void a_failed_sync_is_final(void **state)
 void queued_jobs_fail_with_the_store(void **state)
 {
     struct world *w = *state;
-    if (!w->engine->set_sync_fails) {
-        skip();
-        return;
-    }
     w->limits.group_max = 2;
     reopen(w);
     w->engine->set_sync_fails(true);

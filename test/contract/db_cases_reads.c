@@ -205,6 +205,11 @@ void a_backup_of_a_busy_store_is_whole(void **state)
 {
     struct world *w = *state;
     char path[200];
+    if (w->engine->no_backup) {
+        snprintf(path, sizeof path, "%s/copy", w->folder);
+        assert_int_equal(db_backup(w->db, path, NULL, NULL), ERR_INVALID);
+        return;
+    }
     snprintf(path, sizeof path, "%s/copy", w->folder);
     assert_int_equal(mkdir(path, 0700), 0);
     snprintf(path, sizeof path, "%s/copy/store.db", w->folder);

@@ -177,6 +177,127 @@ void a_query_can_run_inside_itself(void **state)
     assert_int_equal(sum, 3 * 180);
 }
 
+enum { LARGE = 20000 };
+
+static enum err fill_follows(struct tx *tx, void *arg)
+{
+    (void)arg;
+    enum err e = OK;
+    for (int i = 0; i < LARGE && !e; i++)
+        e = tx_exec(tx,
+                    "INSERT INTO follows (follower_id, followee_id, created_at) VALUES (1, $1, 0)",
+                    DB_ARGS(DB_I64(i)), NULL);
+    return e;
+}
+
+struct large_read {
+    int64_t seen, in_order, left_at, nested;
+};
+
+static enum err read_follows(struct tx *tx, void *arg)
+{
+    struct large_read *l = arg;
+    static const char sql[] =
+        "SELECT followee_id FROM follows WHERE follower_id = $1 ORDER BY followee_id";
+    struct db_rows rows;
+    enum err e = tx_query(tx, sql, DB_ARGS(DB_I64(1)), &rows);
+    while (!e && db_next(&rows)) {
+        l->in_order += db_i64(&rows, 0) == l->seen++;
+        if (l->seen == LARGE / 2)
+            e = tx_get_i64(tx, "SELECT COUNT(*) FROM follows", DB_NO_ARGS, &l->nested);
+    }
+    if (!e)
+        e = db_rows_done(&rows);
+    if (!e)
+        e = tx_query(tx, sql, DB_ARGS(DB_I64(1)), &rows);
+    while (!e && l->left_at < 10 && db_next(&rows))
+        l->left_at++;
+    return e ? e : db_rows_done(&rows);
+}
+
+void a_large_result_can_be_read_or_left(void **state)
+{
+    struct world *w = *state;
+    struct large_read l = {0};
+    assert_int_equal(db_write(w->db, fill_follows, NULL, NULL), OK);
+    assert_int_equal(db_read(w->db, read_follows, &l, NULL), OK);
+    assert_int_equal(l.seen, LARGE);
+    assert_int_equal(l.in_order, LARGE);
+    assert_int_equal(l.left_at, 10);
+    assert_int_equal(l.nested, LARGE);
+}
+
+static enum err set_email(struct tx *tx, uint64_t id, struct db_value email, struct db_value seen)
+{
+    return tx_exec(tx, "UPDATE accounts SET email = $2, seen_at = COALESCE($3, 7) WHERE id = $1",
+                   DB_ARGS(DB_I64(id), email, seen), NULL);
+}
+
+static enum err give_values_late(struct tx *tx, void *arg)
+{
+    (void)arg;
+    enum err e = OK;
+    for (uint64_t id = 1; id <= 3 && !e; id++)
+        e = insert_account(tx, id);
+    if (!e)
+        e = set_email(tx, 1, DB_NULL, DB_NULL);
+    if (!e)
+        e = set_email(tx, 2, DB_TEXT(STR("a@b")), DB_NULL);
+    if (!e)
+        e = set_email(tx, 3, DB_NULL, DB_I64(9));
+    int64_t n = 0;
+    if (!e)
+        e = tx_get_i64(tx,
+                       "SELECT COUNT(*) FROM accounts WHERE (id = 1 AND email IS NULL "
+                       "AND seen_at = 7) OR (id = 2 AND email = 'a@b' AND seen_at = 7) "
+                       "OR (id = 3 AND email IS NULL AND seen_at = 9)",
+                       DB_NO_ARGS, &n);
+    return e ? e : n == 3 ? OK : ERR_INVALID;
+}
+
+void an_argument_may_be_null_first_and_a_value_later(void **state)
+{
+    struct world *w = *state;
+    assert_int_equal(db_write(w->db, give_values_late, NULL, NULL), OK);
+}
+
+static enum err sum_counts(struct tx *tx, void *arg)
+{
+    int64_t *sums = arg;
+    enum err e = OK;
+    for (uint64_t id = 1; id <= 3 && !e; id++)
+        e = insert_account(tx, id);
+    if (!e)
+        e = tx_exec(tx, "UPDATE accounts SET post_count = $1 WHERE id = 1",
+                    DB_ARGS(DB_I64(INT64_C(9000000000000000001))), NULL);
+    if (!e)
+        e = tx_exec(tx, "UPDATE accounts SET post_count = $1 WHERE id = 2",
+                    DB_ARGS(DB_I64(INT64_C(-9000000000000020000))), NULL);
+    if (!e)
+        e = tx_get_i64(tx, "SELECT SUM(post_count) FROM accounts", DB_NO_ARGS, &sums[0]);
+    if (!e)
+        e = tx_get_i64(tx, "SELECT SUM(post_count) FROM accounts WHERE id = 2", DB_NO_ARGS,
+                       &sums[1]);
+    if (!e)
+        e = tx_get_i64(tx, "SELECT SUM(post_count) FROM accounts WHERE id = 3", DB_NO_ARGS,
+                       &sums[2]);
+    if (!e)
+        e = tx_get_i64(tx, "SELECT SUM(post_count) FROM accounts WHERE id = 4", DB_NO_ARGS,
+                       &sums[3]);
+    return e;
+}
+
+void sums_are_numbers(void **state)
+{
+    struct world *w = *state;
+    int64_t sums[4] = {1, 1, 1, 1};
+    assert_int_equal(db_write(w->db, sum_counts, sums, NULL), OK);
+    assert_int_equal(sums[0], -19999);
+    assert_int_equal(sums[1], INT64_C(-9000000000000020000));
+    assert_int_equal(sums[2], 0);
+    assert_int_equal(sums[3], 0);
+}
+
 static enum err change_rows(struct tx *tx, void *arg)
 {
     int64_t *changed = arg;

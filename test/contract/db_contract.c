@@ -1,7 +1,10 @@
 /* The contract of port/db.h, line by line, against every engine. An engine is a row in `engines`:
- * how to open a store in a folder, and how to make its disk fail where that can be done. */
+ * how to open a store in a folder, and how to make its disk fail where that can be done. The
+ * argument is the kind of engine to run (by default the embedded one): others need a server. */
 #include "db/sqlite.h"
 #include "db_cases.h"
+#include "db_postgres.h"
+#include "postgres_server.h"
 #include "sqlite_disk.h"
 
 static enum err open_sqlite(const char *folder, const struct store_limits *limits,
@@ -21,7 +24,23 @@ static enum err open_sqlite(const char *folder, const struct store_limits *limit
 }
 
 static const struct engine engines[] = {
-    {"sqlite", open_sqlite, sqlite_disk_full, sqlite_disk_fail_sync, sqlite_disk_log_syncs},
+    {.name = "sqlite",
+     .kind = "sqlite",
+     .open = open_sqlite,
+     .set_full = sqlite_disk_full,
+     .set_sync_fails = sqlite_disk_fail_sync,
+     .count_syncs = sqlite_disk_log_syncs},
+    {.name = "postgres, one writer",
+     .kind = "postgres",
+     .open = postgres_open_one,
+     .no_backup = true,
+     .set_full = postgres_set_full},
+    {.name = "postgres, four writers",
+     .kind = "postgres",
+     .open = postgres_open_many,
+     .no_backup = true,
+     .parallel = true,
+     .set_full = postgres_set_full},
 };
 
 #define DB_CASE_ROW(name) {#name, name},
@@ -30,17 +49,47 @@ static const struct {
     CMUnitTestFunction run;
 } cases[] = {DB_CASES(DB_CASE_ROW)};
 
-int main(void)
+/* What cannot be arranged for an engine, or is not promised by it. */
+static bool applies(CMUnitTestFunction run, const struct engine *engine)
 {
-    sqlite_disk_register();
-    static struct CMUnitTest tests[COUNT_OF(engines) * COUNT_OF(cases)];
-    static char names[COUNT_OF(tests)][100];
+    if (run == done_comes_after_a_sync)
+        return engine->count_syncs != NULL;
+    if (run == a_full_disk_refuses_writes_and_recovers)
+        return engine->set_full != NULL;
+    if (run == a_failed_sync_is_final || run == queued_jobs_fail_with_the_store)
+        return engine->set_sync_fails != NULL;
+    if (run == done_follows_the_hook_in_commit_order || run == order_holds_across_groups ||
+        run == later_jobs_see_what_earlier_ones_wrote || run == a_full_queue_refuses)
+        return !engine->parallel;
+    return true;
+}
+
+static struct CMUnitTest tests[COUNT_OF(engines) * COUNT_OF(cases)];
+static char names[COUNT_OF(tests)][120];
+
+static size_t list_tests(const char *kind)
+{
+    size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(tests); i++) {
         const struct engine *engine = &engines[i / COUNT_OF(cases)];
-        snprintf(names[i], sizeof names[i], "%s: %s", engine->name,
+        if (strcmp(engine->kind, kind) != 0 || !applies(cases[i % COUNT_OF(cases)].run, engine))
+            continue;
+        snprintf(names[n], sizeof names[n], "%s: %s", engine->name,
                  cases[i % COUNT_OF(cases)].name);
-        tests[i] = (struct CMUnitTest){names[i], cases[i % COUNT_OF(cases)].run, set_up, tear_down,
+        tests[n] = (struct CMUnitTest){names[n], cases[i % COUNT_OF(cases)].run, set_up, tear_down,
                                        (void *)(uintptr_t)engine};
+        n++;
     }
-    return cmocka_run_group_tests_name("db", tests, NULL, NULL);
+    return n;
+}
+
+int main(int count, char **arguments)
+{
+    const char *kind = count > 1 ? arguments[1] : "sqlite";
+    if (strcmp(kind, "postgres") == 0 && !postgres_server_start())
+        return 1;
+    sqlite_disk_register();
+    size_t n = list_tests(kind);
+    CHECK(n > 0);
+    return _cmocka_run_group_tests("db", tests, n, NULL, NULL);
 }

@@ -10,6 +10,8 @@ int set_up(void **state)
     assert_non_null(mkdtemp(f->place.folder));
     snprintf(f->place.path, sizeof f->place.path, "%s/views", f->place.folder);
     manual_clock_init(&f->place.clock, NOW_MS);
+    if (f->engine->clear)
+        f->engine->clear();
     f->v = f->engine->open(&f->place);
     *state = f;
     return 0;
@@ -51,8 +53,13 @@ void account(struct views *v, uint64_t id)
     apply(v, VIEW_ACCOUNT, true, id, 0, NOW_MS);
 }
 
+/* People sign up before they follow. Whom an engine only hears of it may take for lost, and drop.
+ */
 void follow(struct views *v, uint64_t viewer, uint64_t author)
 {
+    struct view_change known[] = {{.kind = VIEW_ACCOUNT, .on = true, .account = viewer},
+                                  {.kind = VIEW_ACCOUNT, .on = true, .account = author}};
+    assert_int_equal(views_apply(v, known, COUNT_OF(known)), OK);
     apply(v, VIEW_FOLLOW, true, viewer, author, 0);
 }
 

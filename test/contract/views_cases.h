@@ -31,6 +31,8 @@ struct place {
 struct engine {
     const char *name;
     struct views *(*open)(struct place *p);
+    void (*clear)(void); /* before each test; NULL: the folder is empty anyway */
+    bool lasting;        /* what was applied outlives a close, without a save */
 };
 
 struct fixture {
@@ -82,6 +84,7 @@ void dropped_account(struct views *v, uint64_t id);
     X(changes_can_be_applied_again)                                                                \
     X(changes_are_seen_in_order)                                                                   \
     X(an_account_that_exists_is_not_reset)                                                         \
+    X(the_latest_event_counts_in_whatever_order)                                                   \
     X(removals_count_at_once)                                                                      \
     X(strangers_are_not_visible)                                                                   \
     X(the_audience_is_everyone_once)                                                               \
@@ -105,6 +108,9 @@ void dropped_account(struct views *v, uint64_t id);
     X(two_rebuilds_at_once_agree)                                                                  \
     X(a_late_end_brings_no_old_state_back)                                                         \
     X(a_rebuild_keeps_the_newest)                                                                  \
+    X(a_rebuild_anew_replaces_what_was_there)                                                      \
+    X(a_rebuild_anew_wants_a_timeline_of_its_own)                                                  \
+    X(a_rebuild_given_up_leaves_nothing_half_done)                                                 \
     X(backfill_wants_a_follower)                                                                   \
     X(an_incomplete_backfill_raises_the_floor)                                                     \
     X(backfill_during_a_rebuild_is_kept)                                                           \

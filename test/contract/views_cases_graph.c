@@ -1,4 +1,5 @@
 /* The views contract: changes, who is visible, whom a walk over the followers meets, neighbours. */
+#include "base/id.h"
 #include "views_cases.h"
 
 /* ---- 1: changes ---- */
@@ -46,6 +47,51 @@ void an_account_that_exists_is_not_reset(void **state)
     dropped_account(v, 2);
     HOME_IS(v, 2, 0, 50);
     assert_true(sees(v, 2, 1));
+}
+
+static void apply_event(struct views *v, enum view_change_kind kind, bool on, uint64_t event)
+{
+    struct view_change c = {kind, on, 1, 2, 0, event};
+    assert_int_equal(views_apply(v, &c, 1), OK);
+}
+
+/* Several nodes apply what they committed, and once more what a dead one had committed: the event
+ * tells which came last. An engine that gets changes in the order of commits is never asked. */
+void the_latest_event_counts_in_whatever_order(void **state)
+{
+    struct fixture *f = *state;
+    struct views *v = f->v;
+    if (!f->engine->lasting)
+        return;
+    const uint64_t first = id_at(NOW_MS, 1, 7), second = id_at(NOW_MS, 900, 8),
+                   third = id_at(NOW_MS + 1, 0, 0);
+    account(v, 1);
+    account(v, 2);
+    apply_event(v, VIEW_FOLLOW, false, second);
+    apply_event(v, VIEW_FOLLOW, true, first); /* late */
+    assert_false(sees(v, 1, 2));
+    assert_int_equal(followers(v, 2).n, 0);
+    follow(v, 1, 2); /* as read from truth before the unfollow */
+    assert_false(sees(v, 1, 2));
+    apply_event(v, VIEW_FOLLOW, true, third);
+    apply_event(v, VIEW_FOLLOW, false, second); /* again */
+    assert_true(sees(v, 1, 2));
+    assert_int_equal(followers(v, 2).n, 1);
+    apply_event(v, VIEW_MUTE, true, second);
+    apply_event(v, VIEW_MUTE, false, first);
+    assert_false(sees(v, 1, 2));
+    apply_event(v, VIEW_MUTE, false, third);
+    assert_true(sees(v, 1, 2));
+    struct view_change hide = {VIEW_HIDE, true, 2, 0, 0, second}, restore = hide;
+    restore.on = false;
+    restore.event = first;
+    assert_int_equal(views_apply(v, &hide, 1), OK);
+    assert_int_equal(views_apply(v, &restore, 1), OK);
+    assert_false(sees(v, 1, 2));
+    restore.event = third;
+    assert_int_equal(views_apply(v, &restore, 1), OK);
+    assert_int_equal(views_apply(v, &hide, 1), OK);
+    assert_true(sees(v, 1, 2));
 }
 
 /* ---- 2: what is hidden stays hidden ---- */

@@ -3,11 +3,17 @@
 
 /* ---- 8: saving ---- */
 
+/* What a state that outlives its process reports as the position of any save. */
+static uint64_t position_of(const struct fixture *f, uint64_t saved)
+{
+    return f->engine->lasting ? VIEWS_LASTING : saved;
+}
+
 void a_saved_state_comes_back(void **state)
 {
     struct fixture *f = *state;
     struct views *v = f->v;
-    assert_int_equal(v->loaded_position, 0);
+    assert_int_equal(v->loaded_position, 0); /* nothing was there yet */
     for (uint64_t i = 1; i <= 300; i++) {
         account(v, i);
         follow(v, i, 1000);
@@ -27,19 +33,21 @@ void a_saved_state_comes_back(void **state)
     assert_int_equal(views_save(v, 4711), OK);
     struct view_stats s1, s2;
     views_stats(v, &s1);
-    assert_int_equal(s1.saved_position, 4711);
-    assert_true(s1.save_bytes > 0);
-    post_pulled(v, 5, 99999); /* after the save: not in it */
+    assert_int_equal(s1.saved_position, position_of(f, 4711));
+    assert_true(s1.save_bytes > 0 || f->engine->lasting);
+    if (!f->engine->lasting)
+        post_pulled(v, 5, 99999); /* after the save: not in it */
     reopen(f);
     v = f->v;
-    assert_int_equal(v->loaded_position, 4711);
+    assert_int_equal(v->loaded_position, position_of(f, 4711));
     views_stats(v, &s2);
     assert_int_equal(s2.accounts, s1.accounts);
     assert_int_equal(s2.follows, s1.follows);
     assert_int_equal(s2.entries, s1.entries);
     assert_int_equal(s2.pull_lists, s1.pull_lists);
-    assert_int_equal(s2.dropped, s1.dropped + 1); /* what was being rebuilt */
-    assert_int_equal(s2.saved_position, 4711);
+    if (!f->engine->lasting) /* what was being rebuilt */
+        assert_int_equal(s2.dropped, s1.dropped + 1);
+    assert_int_equal(s2.saved_position, position_of(f, 4711));
     struct page after = home(v, 4);
     assert_int_equal(after.n, before.n);
     assert_int_equal(after.floor, before.floor);
@@ -59,10 +67,10 @@ void without_a_save_nothing_comes_back(void **state)
     struct fixture *f = *state;
     account(f->v, 1);
     reopen(f);
-    assert_int_equal(f->v->loaded_position, 0);
+    assert_int_equal(f->v->loaded_position, position_of(f, 0));
     struct view_stats s;
     views_stats(f->v, &s);
-    assert_int_equal(s.accounts, 0);
+    assert_int_equal(s.accounts, f->engine->lasting ? 1 : 0);
 }
 
 void the_last_save_counts(void **state)
@@ -74,7 +82,7 @@ void the_last_save_counts(void **state)
     fan_out(f->v, 9, 20);
     assert_int_equal(views_save(f->v, 2), OK);
     reopen(f);
-    assert_int_equal(f->v->loaded_position, 2);
+    assert_int_equal(f->v->loaded_position, position_of(f, 2));
     HOME_IS(f->v, 1, 0, 20, 10);
     fan_out(f->v, 9, 20); /* replayed: harmless */
     fan_out(f->v, 9, 30);

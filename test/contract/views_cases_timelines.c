@@ -50,10 +50,12 @@ void a_timeline_never_exceeds_its_cap(void **state)
     }
     /* At or below the floor: nothing. Between the floor and the oldest: it falls out at once. */
     uint64_t floor = p.floor;
-    assert_int_equal(fan_out(v, 9, floor), 0);
-    assert_int_equal(fan_out(v, 9, floor - 10), 0);
+    fan_out(v, 9, floor);
+    fan_out(v, 9, floor - 10);
+    fan_out(v, 9, 5);
     struct page same = home(v, 1);
     assert_int_equal(same.n, p.n);
+    assert_memory_equal(same.ids, p.ids, p.n * sizeof p.ids[0]);
     assert_int_equal(same.floor, floor);
     /* In between the stored ones: the oldest makes room. */
     fan_out(v, 9, p.ids[5] + 1);
@@ -312,6 +314,85 @@ void a_rebuild_keeps_the_newest(void **state)
     assert_int_equal(p.ids[0], 2000);
     assert_int_equal(p.ids[1], 1000);
     assert_int_equal(p.ids[p.n - 1], p.floor + 1);
+}
+
+void a_rebuild_anew_replaces_what_was_there(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    struct view_stamp stamp = {{0}};
+    struct view_stats before, after;
+    bool same;
+    account(v, 1);
+    follow(v, 1, 9);
+    for (uint64_t id = 1; id <= CAP + 5; id++)
+        fan_out(v, 9, id * 10);
+    views_stamp(v, 1, &stamp, &same);
+    assert_int_equal(views_rebuild_anew(v, 1), OK);
+    views_stamp(v, 1, &stamp, &same);
+    assert_false(same);
+    assert_int_equal(home(v, 1).floor, UINT64_MAX); /* readers ask truth meanwhile */
+    fan_out(v, 9, 500);
+    assert_int_equal(views_backfill(v, 1, 9, (const uint64_t[]){33}, 1, 0), OK);
+    views_stats(v, &before);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){77, 7}, 2, 5), OK);
+    views_stamp(v, 1, &stamp, &same);
+    assert_false(same);
+    HOME_IS(v, 1, 5, 500, 77, 33, 7);
+    views_stats(v, &after);
+    assert_int_equal(before.entries, 2);
+    assert_int_equal(after.entries, 4);
+    assert_int_equal(after.dropped, before.dropped);
+    fan_out(v, 9, 600);
+    HOME_IS(v, 1, 5, 600, 500, 77, 33, 7);
+}
+
+void a_rebuild_anew_wants_a_timeline_of_its_own(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    assert_int_equal(views_rebuild_anew(v, 777), ERR_NOT_FOUND);
+    dropped_account(v, 1);
+    follow(v, 1, 9);
+    assert_int_equal(views_rebuild_anew(v, 1), ERR_CONFLICT); /* it is made when it is read */
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    assert_int_equal(views_rebuild_anew(v, 1), ERR_CONFLICT);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){40}, 1, 0), OK);
+    fan_out(v, 9, 60);
+    /* The second read truth before 60: were it begun anew now, its end would hide that post. */
+    assert_int_equal(views_rebuild_anew(v, 1), ERR_CONFLICT);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){40}, 1, 0), OK);
+    HOME_IS(v, 1, 0, 60, 40);
+    assert_int_equal(views_rebuild_anew(v, 1), OK);
+    assert_int_equal(views_rebuild_anew(v, 1), ERR_CONFLICT);
+    assert_int_equal(views_rebuild_begin(v, 1), OK); /* a reader who came meanwhile */
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){60, 40}, 2, 0), OK);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){60, 40}, 2, 0), OK);
+    HOME_IS(v, 1, 0, 60, 40);
+}
+
+void a_rebuild_given_up_leaves_nothing_half_done(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    struct view_stats stats;
+    account(v, 1);
+    follow(v, 1, 9);
+    fan_out(v, 9, 50);
+    assert_int_equal(views_rebuild_anew(v, 1), OK);
+    fan_out(v, 9, 60);
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    assert_int_equal(views_rebuild_give_up(v, 1), OK); /* the other one goes on */
+    fan_out(v, 9, 70);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){60, 50}, 2, 0), OK);
+    HOME_IS(v, 1, 0, 70, 60, 50);
+    assert_int_equal(views_rebuild_anew(v, 1), OK);
+    assert_int_equal(views_rebuild_give_up(v, 1), OK);
+    assert_int_equal(home(v, 1).floor, UINT64_MAX);
+    assert_int_equal(fan_out(v, 9, 80), 0); /* a dropped one takes nothing */
+    views_stats(v, &stats);
+    assert_int_equal(stats.entries, 0);
+    assert_int_equal(views_rebuild_begin(v, 1), OK);
+    assert_int_equal(views_rebuild_end(v, 1, (const uint64_t[]){70}, 1, 0), OK);
+    HOME_IS(v, 1, 0, 70);
 }
 
 /* ---- 7: backfill and forget ---- */

@@ -5,6 +5,10 @@ nothing refused is there.
 The disk is a tmpfs of a few MiB, filled to its last byte by a ballast file. Where no file system can be mounted (not root,
 and no user namespaces), that part is skipped; the other one makes every write to the store fail with ENOSPC for a while
 (strace) and needs nothing.
+
+The first tests are without the brake (brake-free 0): what the store itself does when there is no room. Those named brake-…
+are about what stops before that, in which order, and that everything goes on by itself when there is room again. The brake
+looks once a second.
 """
 import os
 import shutil
@@ -14,6 +18,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
+from support.books import await_settled  # noqa: E402
 from support.crew import together  # noqa: E402
 from support.server import Server, Skip, check, diag, equal, main, test, wait_until  # noqa: E402
 from support.trace import traced  # noqa: E402
@@ -35,9 +40,10 @@ class Disk:
             raise Skip("no file system can be mounted here")
         self.ballast = os.path.join(self.folder, "ballast")
 
-    def server(self):
-        """A server with its data here and its log elsewhere."""
-        server = Server(data=os.path.join(self.folder, "data"), start=False, rate_auth=0, rate_write=0)
+    def server(self, **settings):
+        """A server with its data here and its log elsewhere; without the brake unless that is asked for."""
+        settings = {**dict(brake_free=0, rate_auth=0, rate_write=0), **settings}
+        server = Server(data=os.path.join(self.folder, "data"), start=False, **settings)
         server.log_path = self.folder + ".log"
         return server.start()
 
@@ -53,6 +59,16 @@ class Disk:
                         file.write(b"\0" * size)
                 except OSError:
                     pass
+
+    def leave(self, mib):
+        """The ballast leaves so much room."""
+        room = os.statvfs(self.folder)
+        more = room.f_bavail * room.f_frsize - (mib << 20)
+        with open(self.ballast, "ab", buffering=0) as file:
+            if more > 0:
+                file.write(b"\0" * more)
+            else:
+                file.truncate(os.path.getsize(self.ballast) + more)
 
     def free(self):
         os.unlink(self.ballast)
@@ -223,6 +239,205 @@ def _():
         check(server.alive())
         books.verify(server)
         server.restart(hard=True)
+        books.verify(server)
+
+
+# -- the brake ----------------------------------------------------------------------------------------------
+
+BRAKED = dict(brake_free="4M", brake_reserve="1M")
+
+
+def brake(server):
+    return server.operator.get("/v1/admin/status").expect(200).json["brake"]
+
+
+def await_level(server, level):
+    try:
+        wait_until(lambda: brake(server)["level"] == level, 15, f"the brake's level {level}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {brake(server)}") from None
+    return brake(server)
+
+
+def import_one(server, name):
+    line = '{"type":"account","username":"%s"}\n' % name
+    return server.operator.post("/v1/admin/import", raw=line.encode(), headers={"Content-Type": "application/x-ndjson"})
+
+
+def is_braked(answer, why):
+    """503 with when to come back, and why, in words for whoever called."""
+    problem = answer.problem(503)
+    check(why in problem["detail"], problem)
+    check(int(answer.headers["retry-after"]) >= 1, answer.headers)
+
+
+def reads_go_on(books, server):
+    for client in (books.ada, books.bob):
+        equal(len(client.get("/v1/feed?limit=50").expect(200).json["items"]), min(50, len(books.kept)))
+    books.bob.get("/v1/posts/" + books.kept[0]).expect(200)
+    server.anonymous.get("/readyz").expect(200)
+
+
+def delete_some(books, count):
+    for post in books.kept[-count:]:
+        books.ada.delete("/v1/posts/" + post).expect(204)
+    del books.kept[-count:]
+
+
+def nothing_new_is_taken(books, server, why):
+    is_braked(books.ada.post("/v1/posts", {"caption": "refused"}), why)
+    is_braked(books.bob.post(f"/v1/posts/{books.kept[0]}/comments", {"body": "refused"}), why)
+    is_braked(server.anonymous.post("/v1/accounts", {"username": "refused", "password": "correct horse battery"}), why)
+    is_braked(import_one(server, "refused"), why)
+
+
+@test("brake-when-the-disk-fills-up-bulk-work-rests-and-posts-go-on")
+def _():
+    with Disk() as disk, disk.server(**BRAKED) as server:
+        books = two_people(server)
+        for n in range(300):
+            check(books.post(f"before {n}"))
+        for n in range(20):
+            server.sign_up(f"extra{n}")
+        server.drain()
+        await_settled(server)
+        equal(brake(server)["level"], 0)
+        replay = server.operator.post("/v1/admin/replays", {"consumer": "timelines", "rate": 40}).expect(201).json["id"]
+        rebuild = server.operator.post("/v1/admin/rebuilds", {"what": "timelines", "rate": 2}).expect(201).json["id"]
+        look = lambda kind, id_: server.operator.get(f"/v1/admin/{kind}/{id_}").expect(200).json  # noqa: E731
+        wait_until(lambda: look("replays", replay)["seen"] > 0, 10, "the replay to begin")
+        disk.leave(6)
+        check("filling up" in await_level(server, 1)["why"])
+        wait_until(lambda: "at risk" in look("replays", replay)["note"], 5, "the replay to say why it rests")
+        wait_until(lambda: "rests" in look("rebuilds", rebuild)["note"], 5, "the rebuild to say why it rests")
+        is_braked(import_one(server, "later"), "filling up")
+        at = [look("replays", replay)["position"], look("rebuilds", rebuild)["position"]]
+        for n in range(20):
+            check(books.post(f"meanwhile {n}"), "a post was refused at level 1")
+        books.bob.post(f"/v1/posts/{books.kept[0]}/comments", {"body": "hello"}).expect(201)
+        server.sign_up("meanwhile")
+        books.verify(server)  # and they are delivered
+        for job in (look("replays", replay), look("rebuilds", rebuild)):
+            check(job["state"] == "running" and job["position"] in at, f"it did not rest: {job}")
+        equal(server.operator.get("/v1/admin/health").expect(200).json["verdict"], "at risk")
+        disk.free()
+        await_level(server, 0)
+        import_one(server, "later").expect(200)
+        for kind, id_ in (("replays", replay), ("rebuilds", rebuild)):
+            wait_until(lambda: look(kind, id_)["state"] == "done", 40, f"{kind} to end: {look(kind, id_)}")
+            check("rest" not in look(kind, id_)["note"] and "risk" not in look(kind, id_)["note"], look(kind, id_)["note"])
+        equal(look("replays", replay)["seen"], 300)
+        books.verify(server)
+
+
+@test("brake-when-the-disk-is-nearly-full-nothing-new-is-taken-and-reads-and-deletes-go-on")
+def _():
+    with Disk() as disk, disk.server(**BRAKED) as server:
+        books = two_people(server)
+        for n in range(100):
+            check(books.post(f"before {n}"))
+        reserve = os.path.join(server.data, "reserve")
+        equal(os.path.getsize(reserve), 1 << 20)
+        for turn in range(2):
+            disk.leave(2)
+            check("nearly full" in await_level(server, 2)["why"])
+            nothing_new_is_taken(books, server, "nearly full")
+            reads_go_on(books, server)
+            delete_some(books, 10)
+            books.ada.put(f"/v1/posts/{books.kept[0]}/like").expect(200)
+            books.bob.delete(f"/v1/accounts/{books.ada.id}/follow").expect(200, 204)
+            books.bob.put(f"/v1/accounts/{books.ada.id}/follow").expect(200)
+            books.verify(server)
+            check(not os.path.exists(reserve), "the reserve is still there")
+            disk.free()
+            await_level(server, 0)
+            check(books.post(f"after {turn}"), "room again, and still refused")
+            books.verify(server)
+            wait_until(lambda: os.path.exists(reserve), 5, "a new reserve")
+        check(server.metrics()["fantail_http_braked_total"] >= 8, "the refusals are not counted")
+        server.restart(hard=True)
+        books.verify(server)
+
+
+@test("brake-on-a-disk-full-to-its-last-byte-deletes-find-room-in-the-reserve")
+def _():
+    with Disk() as disk, disk.server(**BRAKED) as server:
+        books = two_people(server)
+        for n in range(200):
+            check(books.post(f"before {n} " + "x" * 1000))
+        server.drain()
+        disk.fill()
+        await_level(server, 2)
+        wait_until(lambda: not os.path.exists(os.path.join(server.data, "reserve")), 5, "the reserve to be given up")
+        is_braked(books.ada.post("/v1/posts", {"caption": "refused"}), "")
+        reads_go_on(books, server)
+        delete_some(books, 30)  # a delete takes about 20 KiB of the log until a checkpoint gives it back
+        reads_go_on(books, server)
+        server.kill()
+        server.start()  # on what is left
+        reads_go_on(books, server)
+        await_level(server, 2)
+        is_braked(books.ada.post("/v1/posts", {"caption": "refused"}), "")
+        disk.free()
+        await_level(server, 0)
+        check(books.post("after"), "room again, and still refused")
+        books.verify(server)
+        server.restart(hard=True)
+        books.verify(server)
+
+
+@test("brake-under-many-writers-stops-them-before-the-disk-is-full")
+def _():
+    with Disk() as disk, disk.server(**BRAKED) as server:
+        books = two_people(server)
+        disk.leave(10)
+        made = [Books(books.ada, books.bob) for _ in range(4)]
+
+        def write(mine):
+            for _ in range(ATTEMPTS_MAX):
+                if not mine.post(LARGE) and len(mine.refused) > 20:
+                    return
+
+        together(write, made)
+        for mine in made:
+            books.kept += mine.kept
+        books.kept.sort(key=int)
+        await_level(server, 2)
+        delete_some(books, 20)
+        disk.free()
+        await_level(server, 0)
+        check(books.post("after"))
+        books.verify(server)
+        diag(f"{len(books.kept)} kept")
+        server.restart(hard=True)
+        books.verify(server)
+
+
+@test("brake-on-a-long-backlog-refuses-new-posts-until-it-has-drained")
+def _():
+    with Server(brake_free=0, brake_backlog=100, rate_auth=0, rate_write=0) as server:
+        books = two_people(server)
+        server.operator.put("/v1/admin/lanes", {"lane": "small", "stopped": True}).expect(200)
+        for n in range(70):
+            check(books.post(f"before {n}"))
+        check("backlog is long" in await_level(server, 1)["why"])
+        is_braked(import_one(server, "later"), "backlog is long")
+        for n in range(40):
+            check(books.post(f"meanwhile {n}"), "a post was refused at level 1")
+        check("backlog is too long" in await_level(server, 2)["why"])
+        nothing_new_is_taken(books, server, "backlog is too long")
+        equal(len(books.ada.get("/v1/feed?limit=50").expect(200).json["items"]), 50)
+        delete_some(books, 5)
+        server.restart(hard=True)  # a lane stopped by hand goes on after a restart, and what waited is delivered
+        await_level(server, 0)
+        books.verify(server)
+        server.operator.put("/v1/admin/lanes", {"lane": "small", "stopped": True}).expect(200)
+        for n in range(110):
+            books.post(f"again {n}")
+        await_level(server, 2)
+        server.operator.put("/v1/admin/lanes", {"lane": "small", "stopped": False}).expect(200)
+        await_level(server, 0)
+        check(books.post("after"), "the backlog is gone, and posts are still refused")
         books.verify(server)
 
 

@@ -166,7 +166,7 @@ void world_stop(struct world *w)
 
 void world_save(struct world *w)
 {
-    uint64_t position = engine_done_through(w->engine);
+    uint64_t position = engine_settled_through(w->engine);
     if (position > 0)
         EXPECT(views_save(w->views, position) == OK);
 }
@@ -182,6 +182,7 @@ void world_step(struct world *w)
 {
     engine_relay_step(w->engine);
     engine_worker_step(w->engine);
+    engine_book_step(w->engine);
 }
 
 void world_drain(struct world *w)
@@ -190,7 +191,8 @@ void world_drain(struct world *w)
         int64_t now_us = clock_mono_us(&w->clock.clock);
         int64_t relay_us = engine_relay_step(w->engine);
         int64_t worker_us = engine_worker_step(w->engine);
-        if (relay_us <= now_us || worker_us <= now_us)
+        int64_t books_us = engine_book_step(w->engine);
+        if (relay_us <= now_us || worker_us <= now_us || books_us <= now_us)
             continue;
         if (engine_drained(w->engine))
             return;

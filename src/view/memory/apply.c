@@ -213,13 +213,31 @@ enum err memory_edge(struct views *v, uint64_t viewer, uint64_t author, bool bac
     return OK;
 }
 
+static void begin_building(struct memory_views *m, uint32_t slot)
+{
+    struct timeline *t = &m->timelines[slot];
+    m->changes[slot]++;
+    if (t->state == TIMELINE_DROPPED)
+        t->state = TIMELINE_BUILDING;
+    if (t->builders < TIMELINE_BUILDERS_MAX)
+        t->builders++;
+    flag_set(m->awake, slot, true);
+}
+
+static void drop_timeline(struct memory_views *m, uint32_t slot, struct timeline_env *env)
+{
+    timeline_drop(&m->timelines[slot], env);
+    flag_set(m->awake, slot, false);
+}
+
 /* Two readers may rebuild the same timeline at once: both collect into the same ring, the first to
  * end makes it ready, the second finds it complete and changes nothing. `builders` counts those
- * under way, so that the sweep cannot drop the timeline between the two ends: the second would then
- * bring back a state from before pushes that nobody collected. A rebuild that is given up is never
- * counted down; the price is one timeline that is not dropped until the next start. */
-enum err memory_rebuild(struct views *v, uint64_t viewer, bool begin, const uint64_t *ids, size_t n,
-                        uint64_t floor)
+ * under way, so that nobody drops the timeline, or begins it anew, between the two ends: the second
+ * would then bring back a state from before pushes that nobody collected. A rebuild that is neither
+ * ended nor given up is never counted down; the price is one timeline that is not dropped until the
+ * next start. */
+enum err memory_rebuild(struct views *v, uint64_t viewer, enum view_rebuild step,
+                        const uint64_t *ids, size_t n, uint64_t floor)
 {
     struct memory_views *m = memory_of(v);
     uint32_t slot = directory_find(&m->directory, viewer);
@@ -229,21 +247,26 @@ enum err memory_rebuild(struct views *v, uint64_t viewer, bool begin, const uint
     struct timeline_env env = timeline_env_of(m, slot);
     enum err e = OK;
     person_lock(m, slot);
-    if (begin && t->state == TIMELINE_READY) {
-        e = ERR_CONFLICT;
-    } else if (begin) {
-        m->changes[slot]++;
-        if (t->state == TIMELINE_DROPPED)
-            t->state = TIMELINE_BUILDING;
-        if (t->builders < TIMELINE_BUILDERS_MAX)
-            t->builders++;
-        flag_set(m->awake, slot, true);
+    if (step == VIEW_REBUILD_BEGIN) {
+        if (t->state == TIMELINE_READY)
+            e = ERR_CONFLICT;
+        else
+            begin_building(m, slot);
+    } else if (step == VIEW_REBUILD_ANEW) {
+        if (t->state != TIMELINE_READY || t->builders > 0) {
+            e = ERR_CONFLICT;
+        } else {
+            timeline_drop(t, &env);
+            begin_building(m, slot);
+        }
     } else {
         if (t->builders > 0 && t->builders < TIMELINE_BUILDERS_MAX)
             t->builders--;
-        if (t->state == TIMELINE_BUILDING) {
+        if (t->state == TIMELINE_BUILDING && step == VIEW_REBUILD_END) {
             t->state = TIMELINE_READY;
             timeline_merge(t, &env, ids, n, floor);
+        } else if (t->state == TIMELINE_BUILDING && t->builders == 0) {
+            drop_timeline(m, slot, &env);
         } else if (t->state == TIMELINE_DROPPED) {
             e = ERR_CONFLICT; /* nobody began: what was pushed meanwhile is not known */
         }
@@ -266,10 +289,8 @@ static bool drop_if_unseen(struct memory_views *m, uint32_t slot, uint32_t befor
     person_lock(m, slot);
     bool drop =
         t->state == TIMELINE_READY && t->builders == 0 && atomic_load(&m->seen[slot]) < before;
-    if (drop) {
-        timeline_drop(t, &env);
-        flag_set(m->awake, slot, false);
-    }
+    if (drop)
+        drop_timeline(m, slot, &env);
     person_unlock(m, slot);
     total->entries += env.entries;
     return drop;

@@ -142,8 +142,8 @@ uint32_t seen_seconds(int64_t ms);
 enum err memory_apply(struct views *v, const struct view_change *changes, size_t n);
 enum err memory_edge(struct views *v, uint64_t viewer, uint64_t author, bool backfill,
                      const uint64_t *ids, size_t n, uint64_t floor);
-enum err memory_rebuild(struct views *v, uint64_t viewer, bool begin, const uint64_t *ids, size_t n,
-                        uint64_t floor);
+enum err memory_rebuild(struct views *v, uint64_t viewer, enum view_rebuild step,
+                        const uint64_t *ids, size_t n, uint64_t floor);
 enum err memory_sweep(struct views *v, int64_t seen_before_ms, size_t max_accounts, size_t *dropped,
                       bool *wrapped);
 

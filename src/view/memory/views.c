@@ -86,6 +86,7 @@ enum err views_memory_open(const struct memory_views_config *config, struct view
     if (!m)
         return ERR_NO_MEMORY;
     m->views.ops = &memory_ops;
+    m->views.epoch = (uint64_t)clock_wall_ms(config->clock) + 1; /* handles are given anew */
     m->views.cap = clamp(config->timeline_cap, 1, TIMELINE_CAP_MAX);
     m->pull_cap = clamp(config->pull_cap, 1, TIMELINE_CAP_MAX);
     m->clock = config->clock;

@@ -25,10 +25,15 @@ static void test_finds_every_row(void **state)
         const struct route *r = &routes[i];
         char path[200];
         size_t len = 0, ids = 0;
+        bool named = false;
         for (size_t k = 0; k < r->path.len;) {
             if (strncmp(r->path.ptr + k, "{id}", 4) == 0) {
                 len += (size_t)sprintf(path + len, "%zu", 100 + ids++);
                 k += 4;
+            } else if (strncmp(r->path.ptr + k, "{name}", 6) == 0) {
+                len += (size_t)sprintf(path + len, "crm-2.b_c");
+                k += 6;
+                named = true;
             } else {
                 path[len++] = r->path.ptr[k++];
             }
@@ -39,6 +44,10 @@ static void test_finds_every_row(void **state)
         assert_int_equal(m.param_count, ids);
         for (size_t k = 0; k < ids; k++)
             assert_int_equal(m.params[k], 100 + k);
+        if (named)
+            assert_str_equal(m.name, STR("crm-2.b_c"));
+        else
+            assert_null(m.name.ptr);
         assert_true(m.methods & 1u << r->method);
     }
 }
@@ -74,6 +83,48 @@ static void test_an_id_is_a_plain_positive_number(void **state)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_string_equal(name_of(HTTP_M_GET, bad[i]), "");
+}
+
+static void test_a_name_is_short_and_plain(void **state)
+{
+    (void)state;
+    assert_string_equal(name_of(HTTP_M_PUT, "/v1/events/consumers/a"), "consumers_save");
+    assert_string_equal(name_of(HTTP_M_DELETE, "/v1/events/consumers/42"), "consumers_delete");
+    assert_string_equal(
+        name_of(HTTP_M_PUT, "/v1/events/consumers/0123456789012345678901234567890123456789"),
+        "consumers_save");
+    const char *bad[] = {
+        "/v1/events/consumers/",
+        "/v1/events/consumers/01234567890123456789012345678901234567890",
+        "/v1/events/consumers/CRM",
+        "/v1/events/consumers/a b",
+        "/v1/events/consumers/a%20b",
+        "/v1/events/consumers/a/b",
+        "/v1/events/consumers/\xc3\xa9",
+        "/v1/events/consumers/{name}",
+        "/v1/events/consumers/a\r\nx",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_string_equal(name_of(HTTP_M_PUT, bad[i]), "");
+}
+
+static void test_what_makes_the_store_grow_says_so(void **state)
+{
+    (void)state;
+    const char *grow[] = {"posts_create", "comments_create", "accounts_create", "admin_import"};
+    size_t found = 0;
+    for (size_t i = 0; i < route_count; i++) {
+        bool expected = false;
+        for (size_t k = 0; k < sizeof grow / sizeof *grow; k++)
+            expected = expected || strcmp(routes[i].name, grow[k]) == 0;
+        assert_int_equal((routes[i].flags & ROUTE_GROWS) != 0, expected);
+        assert_int_equal((routes[i].flags & ROUTE_BULK) != 0,
+                         strcmp(routes[i].name, "admin_import") == 0);
+        /* what only reads or removes goes on whatever the brake says */
+        assert_false(expected && routes[i].method != HTTP_M_POST);
+        found += expected;
+    }
+    assert_int_equal(found, sizeof grow / sizeof *grow);
 }
 
 static void test_near_misses_are_not_found(void **state)
@@ -190,6 +241,8 @@ int main(void)
         cmocka_unit_test(test_finds_every_row),
         cmocka_unit_test(test_literals_win_over_ids),
         cmocka_unit_test(test_an_id_is_a_plain_positive_number),
+        cmocka_unit_test(test_a_name_is_short_and_plain),
+        cmocka_unit_test(test_what_makes_the_store_grow_says_so),
         cmocka_unit_test(test_near_misses_are_not_found),
         cmocka_unit_test(test_knows_the_methods_of_a_path),
         cmocka_unit_test(test_head_is_get),

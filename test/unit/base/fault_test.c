@@ -1,4 +1,5 @@
-/* Fault points: die at the Nth time and at no other, refuse what names none. */
+/* Fault points: die at the Nth time and at no other, refuse what names none; deliveries that a file
+ * makes fail while the program runs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,8 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,15 +85,114 @@ static void test_names(void **state)
 {
     (void)state;
     assert_string_equal(fault_name(FAULT_db_before_commit), "db_before_commit");
-    assert_string_equal(fault_name((enum fault_point)(FAULT_COUNT - 1)), "keeper_before_crossing");
+    assert_string_equal(fault_name((enum fault_point)(FAULT_COUNT - 1)), "inbox_before_confirm");
+}
+
+/* ---- failing deliveries ---- */
+
+static char fail_path[64];
+
+static void write_fails(const char *text)
+{
+    int file = open(fail_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
+    close(file);
+}
+
+/* Waits until the delivery is answered so; the file is looked at every now and then. */
+static bool comes_to(const char *consumer, uint64_t actor, enum err expected)
+{
+    for (int i = 0; i < 2000; i++) {
+        if (fault_asked(consumer, actor) == expected)
+            return true;
+        usleep(1000);
+    }
+    return false;
+}
+
+static void test_a_file_makes_deliveries_fail(void **state)
+{
+    (void)state;
+    assert_int_equal(fault_asked("timelines", 7), OK); /* nobody asks for anything */
+    setenv("FANTAIL_FAIL", fail_path, 1);
+    assert_int_equal(fault_asked("timelines", 7), OK); /* no such file yet */
+
+    write_fails("# a comment\n\n  timelines UNAVAILABLE\nbackfill TIMEOUT 42\n");
+    assert_true(comes_to("timelines", 7, ERR_UNAVAILABLE));
+    assert_int_equal(fault_asked("backfill", 42), ERR_TIMEOUT);
+    assert_int_equal(fault_asked("backfill", 43), OK);
+    assert_int_equal(fault_asked("backfil", 42), OK);
+    assert_int_equal(fault_asked("backfill2", 42), OK);
+
+    /* The same size, at nearly the same time. */
+    write_fails("# a comment\n\n  timelines UNAVAILABLE\nbackfill TIMEOUT 44\n");
+    assert_true(comes_to("backfill", 44, ERR_TIMEOUT));
+    assert_int_equal(fault_asked("backfill", 42), OK);
+
+    /* The first line that names it decides. */
+    write_fails("timelines UNKNOWN_COMMIT 5\ntimelines INVALID\n");
+    assert_true(comes_to("timelines", 5, ERR_UNKNOWN_COMMIT));
+    assert_int_equal(fault_asked("timelines", 6), ERR_INVALID);
+
+    /* A line that is still being written is not there yet. */
+    write_fails("timelines UNAVAILABLE 5\ntimelines UNAVAI");
+    assert_true(comes_to("timelines", 5, ERR_UNAVAILABLE));
+    assert_int_equal(fault_asked("timelines", 6), OK);
+
+    write_fails("");
+    assert_true(comes_to("timelines", 5, OK));
+    write_fails("timelines INVALID\n");
+    assert_true(comes_to("timelines", 5, ERR_INVALID));
+    assert_int_equal(unlink(fail_path), 0);
+    assert_true(comes_to("timelines", 5, OK));
+    unsetenv("FANTAIL_FAIL");
+}
+
+static void ask_once(void *arg)
+{
+    setenv("FANTAIL_FAIL", fail_path, 1);
+    (void)fault_asked("timelines", 1);
+    if (write(*(int *)arg, "x", 1) != 1)
+        _exit(3);
+}
+
+static void test_refuses_lines_that_cannot_be_done(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"timelines\n",
+                                      "timelines NO_SUCH_ERROR\n",
+                                      "timelines NONE\n",
+                                      "timelines unavailable\n",
+                                      "timelines UNAVAILABLE x\n",
+                                      "timelines UNAVAILABLE 0\n",
+                                      "timelines UNAVAILABLE -1\n",
+                                      "timelines UNAVAILABLE 1 2\n",
+                                      "timelines INVALID\nnonsense\n"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int passed[2];
+        char c;
+        assert_int_equal(pipe(passed), 0);
+        write_fails(bad[i]);
+        assert_int_equal(signal_of(ask_once, &passed[1]), 0);
+        close(passed[1]);
+        if (read(passed[0], &c, 1) != 0)
+            fail_msg("accepted: %s", bad[i]);
+        close(passed[0]);
+    }
+    unlink(fail_path);
 }
 
 int main(void)
 {
+    snprintf(fail_path, sizeof fail_path, "/tmp/fantail-fail-%d", (int)getpid());
+    unsetenv("FANTAIL_FAIL");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dies_at_the_nth_time),
         cmocka_unit_test(test_refuses_unknown_names),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refuses_lines_that_cannot_be_done),
+        cmocka_unit_test(test_a_file_makes_deliveries_fail),
     };
     return cmocka_run_group_tests_name("base/fault", tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static void a_newer_schema_is_refused(void **state)
     store_open(s);
     store_close(s);
     store_run_raw(s, "UPDATE meta SET value = '99' WHERE name = 'schema'");
-    refuses(s, ERR_STORAGE_FAILED, "newer version (schema 99, this program knows 1)");
+    refuses(s, ERR_STORAGE_FAILED, "newer version (schema 99, this program knows 2)");
     assert_int_equal(store_ask_raw(s, "SELECT value FROM meta WHERE name = 'schema'"), 99);
 }
 
@@ -183,7 +183,7 @@ static void a_failed_migration_leaves_the_former_version(void **state)
     store_open(s);
     store_close(s);
     assert_int_not_equal(prepare(s, bad, 1, detail), OK);
-    assert_non_null(strstr(detail, "migration to schema 2"));
+    assert_non_null(strstr(detail, "migration to schema 3"));
     assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM sqlite_schema WHERE name = 'birds'"),
                      0);
     store_open(s);

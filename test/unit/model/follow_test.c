@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/rand.h"
+#include "model/account.h"
 #include "model/follow.h"
 #include "world.h"
 
@@ -107,6 +108,49 @@ static void a_block_ends_follows_both_ways_and_refuses_new_ones(void **state)
     assert_int_equal(act(ACT_FOLLOW, b, a, NULL), ERR_FORBIDDEN);
     world_act(&w, ACT_UNBLOCK, a, b);
     assert_int_equal(act(ACT_FOLLOW, b, a, NULL), OK);
+}
+
+/* Follows of whoever is named that ended that way. */
+static int64_t ended_as(uint64_t follower, enum follow_end how)
+{
+    char pattern[100];
+    snprintf(pattern, sizeof pattern, "{\"actor\":\"%llu\",%%,\"value\":%d}",
+             (unsigned long long)follower, (int)how);
+    return world_i64(&w,
+                     "SELECT COUNT(*) FROM outbox WHERE type = 'follow.removed' AND version = 2 "
+                     "AND payload LIKE $1",
+                     DB_ARGS(DB_TEXT(str_of(pattern))));
+}
+
+static enum err purge(struct tx *tx, void *arg)
+{
+    bool more = true;
+    enum err e = OK;
+    while (!e && more)
+        e = account_purge_slice(tx, *(const uint64_t *)arg, 10, &w.policy, &more);
+    return e;
+}
+
+static void the_event_says_how_a_follow_ended(void **state)
+{
+    (void)state;
+    uint64_t a = world_account(&w, "end.a"), b = world_account(&w, "end.b");
+    uint64_t c = world_account(&w, "end.c");
+    world_act(&w, ACT_FOLLOW, a, b);
+    world_act(&w, ACT_UNFOLLOW, a, b);
+    assert_int_equal(ended_as(a, FOLLOW_ENDED_UNFOLLOW), 1);
+    world_act(&w, ACT_FOLLOW, a, b);
+    world_act(&w, ACT_FOLLOW, b, a);
+    world_act(&w, ACT_BLOCK, b, a);
+    assert_int_equal(ended_as(a, FOLLOW_ENDED_BLOCK), 1);
+    assert_int_equal(ended_as(b, FOLLOW_ENDED_BLOCK), 1);
+    world_act(&w, ACT_FOLLOW, a, c);
+    world_act(&w, ACT_FOLLOW, c, b);
+    world_act(&w, ACT_DELETE_ACCOUNT, 0, c);
+    assert_int_equal(db_write(w.db, purge, &c, NULL), OK);
+    assert_int_equal(ended_as(a, FOLLOW_ENDED_ACCOUNT), 1);
+    assert_int_equal(ended_as(c, FOLLOW_ENDED_ACCOUNT), 1);
+    assert_int_equal(ended_as(a, FOLLOW_ENDED_UNFOLLOW), 1);
 }
 
 static void one_can_follow_only_so_many(void **state)
@@ -266,6 +310,7 @@ int main(void)
         cmocka_unit_test(following_the_suspended_and_the_deleted_finds_nobody),
         cmocka_unit_test(repeating_changes_and_emits_nothing),
         cmocka_unit_test(a_block_ends_follows_both_ways_and_refuses_new_ones),
+        cmocka_unit_test(the_event_says_how_a_follow_ended),
         cmocka_unit_test(one_can_follow_only_so_many),
         cmocka_unit_test(lists_hide_the_blocked_and_the_inactive),
         cmocka_unit_test(counters_and_crossings_never_drift),

@@ -50,9 +50,9 @@ static void assert_refused(const char *expected)
 static int clean(void **state)
 {
     (void)state;
-    static const char *const variables[] = {"FANTAIL_DATA",   "FANTAIL_LOOPS",
-                                            "FANTAIL_CONFIG", "FANTAIL_TIMELINE_CAP",
-                                            "FANTAIL_LOPS",   "FANTAIL_FAULT"};
+    static const char *const variables[] = {
+        "FANTAIL_DATA", "FANTAIL_LOOPS", "FANTAIL_CONFIG", "FANTAIL_TIMELINE_CAP",
+        "FANTAIL_LOPS", "FANTAIL_FAULT", "FANTAIL_FAIL"};
     for (size_t i = 0; i < COUNT_OF(variables); i++)
         unsetenv(variables[i]);
     char path[200];
@@ -271,6 +271,7 @@ static void unknown_variables_are_reported(void **state)
     setenv("FANTAIL_LOPS", "1", 1);
     setenv("FANTAIL_LOOPS", "1", 1);
     setenv("FANTAIL_FAULT", "db_before_commit:1", 1);
+    setenv("FANTAIL_FAIL", "/tmp/fails", 1);
     int n = 0;
     settings_unknown_environment(count_unknown, &n);
     assert_int_equal(n, 1);
@@ -300,6 +301,36 @@ static void each_setting_is_visited_with_its_origin(void **state)
     assert_int_equal(seen.count, SETTING_COUNT);
     assert_true(seen.loops);
     settings_done(&s);
+}
+
+/* A store on a small disk must be able to do without the brake, and dead letters may stay. */
+static void retention_and_the_brake_can_be_switched_off(void **state)
+{
+    (void)state;
+    assert_int_equal(LOAD("--data", folder), OK);
+    assert_int_equal(s.retain_events_ms, INT64_C(7) * 86400000);
+    assert_int_equal(s.retain_deliveries_ms, INT64_C(3) * 86400000);
+    assert_int_equal(s.retain_dead_ms, INT64_C(30) * 86400000);
+    assert_int_equal(s.inbox_retention_ms, INT64_C(35) * 86400000);
+    /* by default no duplicate memory is shorter than what may still come again */
+    assert_true(s.inbox_retention_ms > s.retain_dead_ms &&
+                s.inbox_retention_ms > s.retain_events_ms);
+    assert_int_equal(s.brake_free_bytes, INT64_C(256) << 20);
+    assert_int_equal(s.brake_reserve_bytes, INT64_C(8) << 20);
+    assert_int_equal(s.brake_backlog, 5000000);
+    assert_int_equal(s.replay_rate, 1000);
+    settings_done(&s);
+    assert_int_equal(LOAD("--data", folder, "--retain-events=0", "--retain-dead=0",
+                          "--retain-deliveries=0", "--brake-free=0", "--brake-backlog=0",
+                          "--brake-reserve=0"),
+                     OK);
+    assert_int_equal(s.retain_events_ms + s.retain_dead_ms + s.retain_deliveries_ms, 0);
+    assert_int_equal(s.brake_free_bytes + s.brake_backlog + s.brake_reserve_bytes, 0);
+    settings_done(&s);
+    assert_int_equal(LOAD("--data", folder, "--retain-events=3651d"), ERR_INVALID);
+    assert_refused("out of range: 0 to 3650d");
+    assert_int_equal(LOAD("--data", folder, "--inbox-retention=0"), ERR_INVALID);
+    assert_int_equal(LOAD("--data", folder, "--replay-rate=0"), ERR_INVALID);
 }
 
 static void addresses_are_split(void **state)
@@ -356,6 +387,7 @@ int main(void)
         cmocka_unit_test_setup(a_file_that_was_asked_for_must_exist, clean),
         cmocka_unit_test_setup(unknown_variables_are_reported, clean),
         cmocka_unit_test_setup(each_setting_is_visited_with_its_origin, clean),
+        cmocka_unit_test_setup(retention_and_the_brake_can_be_switched_off, clean),
         cmocka_unit_test_setup(addresses_are_split, clean),
     };
     return cmocka_run_group_tests_name("ops/settings", tests, make_folder, remove_folder);

@@ -1,4 +1,5 @@
-/* The engine as a whole: start from truth, numbers, the observer; and all its threads at once. */
+/* The engine as a whole: start from truth, numbers, the observer, a bad network. All its threads at
+ * once: engine_threads_test.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -6,10 +7,8 @@
 
 #include <cmocka.h>
 
-#include <pthread.h>
-#include <sched.h>
-
 #include "base/rand.h"
+#include "lossy_bus.h"
 #include "world.h"
 
 static struct world w;
@@ -54,17 +53,19 @@ static void what_was_undone_is_done_after_a_crash(void **state)
     uint64_t half = world_commit(&w, EVENT_POST_CREATED, 1, 2);
     world_run_relay(&w);
     engine_worker_step(w.engine);
+    world_run_relay(&w);
     engine_worker_step(w.engine); /* one page of three or four */
     failing = true;
     uint64_t failed = world_commit(&w, EVENT_FOLLOW_CREATED, 2, 3);
-    world_run(&w);
+    world_run_relay(&w);
+    engine_worker_step(w.engine); /* failed, and not on the books when the process dies */
     uint64_t never_seen = world_commit_unseen(&w, EVENT_POST_CREATED, 1, 4);
     world_crash(&w);
     failing = false;
     w.log_count = 0;
     world_engine(&w);
     assert_false(engine_drained(w.engine));
-    assert_int_equal(engine_done_through(w.engine), done);
+    assert_int_equal(engine_settled_through(w.engine), done);
     uint64_t live = world_commit(&w, EVENT_POST_CREATED, 1, 5); /* goes live without a gap */
     world_run(&w);
     assert_true(engine_drained(w.engine));
@@ -73,7 +74,98 @@ static void what_was_undone_is_done_after_a_crash(void **state)
     assert_int_equal(world_deliveries_of(&w, failed), 1);
     assert_int_equal(world_deliveries_of(&w, never_seen), 1200);
     assert_int_equal(world_deliveries_of(&w, live), 1200);
-    assert_int_equal(engine_done_through(w.engine), live);
+    assert_int_equal(engine_settled_through(w.engine), live);
+}
+
+/* ---- which rules again ---- */
+
+static size_t truth_calls, views_calls;
+
+static enum err count_truth(struct sink_env *env, const struct event *e, const uint64_t *members,
+                            size_t n, struct sink_result *result)
+{
+    (void)env, (void)e, (void)members;
+    if (failing)
+        return ERR_UNAVAILABLE;
+    truth_calls++;
+    result->delivered = n;
+    return OK;
+}
+
+static enum err count_views(struct sink_env *env, const struct event *e, const uint64_t *members,
+                            size_t n, struct sink_result *result)
+{
+    (void)env, (void)e, (void)members;
+    views_calls++;
+    result->delivered = n;
+    return OK;
+}
+
+static const struct rule two_effects[] = {
+    {.consumer = "kept",
+     .on = EVENT_FOLLOW_CREATED,
+     .audience = TO_ACTOR,
+     .sink = count_truth,
+     .lane = LANE_GRAPH,
+     .effect = EFFECT_TRUTH,
+     .priority = PRIORITY_NORMAL,
+     .late_means = ""},
+    {.consumer = "derived",
+     .on = EVENT_FOLLOW_CREATED,
+     .audience = TO_ACTOR,
+     .sink = count_views,
+     .lane = LANE_GRAPH,
+     .effect = EFFECT_VIEWS,
+     .priority = PRIORITY_NORMAL,
+     .late_means = ""},
+};
+
+static void use_two_effects(void)
+{
+    w.rules = two_effects;
+    w.rule_count = 2;
+    truth_calls = views_calls = 0;
+}
+
+/* Settled events are repeated only where their effect was lost with the views' memory. */
+static void settled_events_are_repeated_for_the_views_alone(void **state)
+{
+    (void)state;
+    use_two_effects();
+    world_engine(&w);
+    for (uint64_t i = 0; i < 5; i++)
+        world_commit(&w, EVENT_FOLLOW_CREATED, 1 + i, i);
+    world_run(&w);
+    engine_mark_step(w.engine);
+    world_crash(&w);
+    w.views.loaded_position = w.committed[1];
+    world_engine(&w);
+    world_run(&w);
+    assert_int_equal(truth_calls, 5);
+    assert_int_equal(views_calls, 5 + 3);
+    assert_true(engine_drained(w.engine));
+}
+
+/* A pending event with one delivery on the books: the other one is repeated, this one is not. */
+static void what_the_books_have_is_not_delivered_again_by_a_start(void **state)
+{
+    (void)state;
+    use_two_effects();
+    failing = true;
+    world_engine(&w);
+    world_commit(&w, EVENT_FOLLOW_CREATED, 1, 1);
+    world_run(&w);
+    assert_int_equal(world_booked(&w, DELIVERY_DELAYED), 1);
+    assert_int_equal(world_booked(&w, DELIVERY_WAITING), 1); /* of the same key */
+    world_crash(&w);
+    failing = false;
+    world_engine(&w);
+    world_run(&w);
+    assert_int_equal(truth_calls + views_calls, 0);
+    world_drain(&w, 10 * 1000);
+    assert_int_equal(truth_calls, 1);
+    assert_int_equal(views_calls, 1);
+    assert_true(engine_drained(w.engine));
 }
 
 static void the_start_is_where_the_views_were_saved(void **state)
@@ -99,16 +191,20 @@ static void a_store_that_cannot_be_read_stops_the_start(void **state)
 {
     (void)state;
     world_engine(&w);
-    w.reads_fail = true;
+    w.faults->reads_fail = true;
     assert_int_equal(engine_recover(w.engine), ERR_UNAVAILABLE);
+    w.faults->reads_fail = false;
+    w.faults->writes_fail = ERR_STORAGE_FULL; /* claims could not be reopened */
+    assert_int_equal(engine_recover(w.engine), ERR_STORAGE_FULL);
 }
 
 static void an_empty_store_is_drained(void **state)
 {
     (void)state;
     world_engine(&w);
+    world_run(&w);
     assert_true(engine_drained(w.engine));
-    assert_int_equal(engine_done_through(w.engine), 0);
+    assert_int_equal(engine_settled_through(w.engine), 0);
     struct engine_stats stats;
     engine_stats(w.engine, &stats);
     assert_int_equal(stats.undone, 0);
@@ -157,7 +253,7 @@ static void the_numbers_tell_what_waits_where_and_for_how_long(void **state)
     engine_stats(w.engine, &stats);
     assert_int_equal(stats.undone, 0);
     assert_int_equal(stats.events_done, 3);
-    assert_int_equal(stats.done_through, w.last_committed);
+    assert_int_equal(stats.settled_through, w.last_committed);
     assert_int_equal(stats.lanes[LANE_ACTIVE].delivered + stats.lanes[LANE_REST].delivered, 5000);
 }
 
@@ -197,112 +293,159 @@ static void a_complete_fan_out_is_observed_once_with_its_size_and_time(void **st
     assert_int_equal(observed_took_us, 7000);
 }
 
-/* ---- all threads ---- */
+/* ---- a bus that loses, doubles and reorders ---- */
 
-enum { STRESS_EVENTS = 20000, STRESS_WORKERS = 2 };
-
-static _Atomic bool stopping;
-static _Atomic uint32_t stress_seen[STRESS_EVENTS];
-static _Atomic uint64_t stress_last[8];
-static _Atomic int stress_inside[8];
-
-static enum err stress_sink(struct world *world, const struct event *e, const uint64_t *members,
-                            size_t n)
+static const struct lossy_config bad_network = {.lose = 30,
+                                                .lose_ack = 100,
+                                                .lose_retry = 100,
+                                                .double_up = 300,
+                                                .delay = 100,
+                                                .break_off = 50,
+                                                .window = 50,
+                                                .delay_us = 3000 * 1000,
+                                                .redeliver_us = 20000 * 1000};
+static struct rand flaky;
+static enum event_type mixed_type(uint64_t n)
 {
-    (void)world;
-    (void)members;
-    bool follow = e->type == EVENT_FOLLOW_CREATED;
-    if (follow && atomic_fetch_add(&stress_inside[e->actor], 1) != 0)
-        abort(); /* two workers for one actor */
-    if (follow && atomic_exchange(&stress_last[e->actor], e->id) > e->id)
-        abort(); /* out of order */
-    atomic_fetch_add(&stress_seen[e->object], (uint32_t)n);
-    if (follow)
-        atomic_fetch_sub(&stress_inside[e->actor], 1);
+    return n % 3 == 0   ? EVENT_POST_CREATED
+           : n % 3 == 1 ? EVENT_FOLLOW_CREATED
+                        : EVENT_FOLLOW_REMOVED;
+}
+
+static enum err fail_sometimes(struct world *world, const struct event *e, const uint64_t *members,
+                               size_t n)
+{
+    (void)world, (void)e, (void)members, (void)n;
+    return rand_below(&flaky, 12) == 0 ? ERR_TIMEOUT : OK;
+}
+
+/* Each person's events in their order, and nothing of a page done twice, whatever the network does;
+ * sinks fail on top of it. */
+static void order_is_kept_over_a_bad_network(void **state)
+{
+    (void)state;
+    world_done(&w);
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        set_up(NULL);
+        rand_seed(&flaky, seed);
+        struct lossy_config network = bad_network;
+        network.seed = seed;
+        w.next_bus = lossy_bus_new(LANE_COUNT, w.lane_limits, w.clock, &network);
+        w.rules = world_small_rules;
+        w.before_sink = fail_sometimes;
+        w.config.resend_after_ms = 10 * 1000;
+        for (uint64_t a = 0; a < 8; a++)
+            w.followers[a] = a * 3;
+        world_engine(&w);
+        enum { N = 150 };
+        for (uint64_t i = 0; i < N; i++) {
+            world_commit(&w, mixed_type(rand_below(&flaky, 3)), 1 + rand_below(&flaky, 7), i);
+            for (int lane = 0; lane < LANE_COUNT; lane++)
+                engine_stop_lane(w.engine, (enum lane)lane, false);
+            if (rand_below(&flaky, 4) == 0)
+                world_pass(&w, (int64_t)rand_below(&flaky, 4000));
+        }
+        lossy_bus_calm(w.bus);
+        world_drain(&w, 24 * 3600 * 1000);
+        assert_true(engine_drained(w.engine));
+        assert_int_equal(world_booked(&w, DELIVERY_DEAD), 0);
+        uint64_t last[8] = {0};
+        uint64_t reached[N] = {0};
+        for (size_t i = 0; i < w.log_count; i++) {
+            const struct world_delivery *d = &w.log[i];
+            reached[d->object] += d->n;
+            if (d->type == EVENT_POST_CREATED)
+                continue;
+            if (d->event <= last[d->actor])
+                fail_msg("seed %d: %llu after %llu", (int)seed, (unsigned long long)d->event,
+                         (unsigned long long)last[d->actor]);
+            last[d->actor] = d->event;
+        }
+        for (size_t i = 0; i < N; i++)
+            assert_true(reached[i] > 0);
+        world_done(&w);
+    }
+    set_up(NULL);
+}
+
+static bool let_in;
+
+/* Another worker takes whatever is on the bus while this one is at its sink. */
+static enum err let_another_in(struct world *world, const struct event *e, const uint64_t *members,
+                               size_t n)
+{
+    (void)e, (void)members, (void)n;
+    if (!let_in) {
+        let_in = true;
+        engine_worker_step(world->engine);
+    }
     return OK;
 }
 
-static void step_until_stopped(int64_t (*step)(struct engine *))
-{
-    while (!atomic_load(&stopping)) {
-        if (step(w.engine) > clock_mono_us(w.clock))
-            sched_yield();
-    }
-}
-
-static void *relay_thread(void *arg)
-{
-    step_until_stopped(engine_relay_step);
-    return arg;
-}
-
-static void *worker_thread(void *arg)
-{
-    step_until_stopped(engine_worker_step);
-    return arg;
-}
-
-static void *mark_thread(void *arg)
-{
-    struct engine_stats stats;
-    while (!atomic_load(&stopping)) {
-        engine_mark_step(w.engine);
-        engine_stats(w.engine, &stats);
-        sched_yield();
-    }
-    return arg;
-}
-
-static void all_threads_together_deliver_everything_once(void **state)
+static void a_message_that_comes_twice_is_worked_on_once(void **state)
 {
     (void)state;
-    w.clock = clock_system();
-    id_gen_init(&w.ids, w.clock, 1);
-    w.rules = world_small_rules;
-    w.log_off = true;
-    w.before_sink = stress_sink;
-    for (uint64_t a = 0; a < 8; a++)
-        w.followers[a] = a * 3; /* up to six pages of four */
-    w.config.hand_over_max = 256;
-    w.config.mark_every_ms = 1;
-    w.config.lane_rate[LANE_CLEANUP] = 0;
-    w.lane_limits[LANE_SMALL] = 500;
-    w.lane_limits[LANE_GRAPH] = 300;
-    w.lane_limits[LANE_REST] = 50;
+    struct lossy_config network = {.seed = 1, .double_up = 1000};
+    w.next_bus = lossy_bus_new(LANE_COUNT, w.lane_limits, w.clock, &network);
+    w.before_sink = let_another_in;
+    let_in = false;
     world_engine(&w);
-    pthread_t threads[2 + STRESS_WORKERS];
-    pthread_create(&threads[0], NULL, relay_thread, NULL);
-    pthread_create(&threads[1], NULL, mark_thread, NULL);
-    for (int i = 0; i < STRESS_WORKERS; i++)
-        pthread_create(&threads[2 + i], NULL, worker_thread, NULL);
-    static const enum event_type types[] = {EVENT_POST_CREATED, EVENT_FOLLOW_CREATED,
-                                            EVENT_POST_DELETED};
-    struct rand r;
-    rand_seed(&r, 11);
-    static uint32_t expected[STRESS_EVENTS];
-    for (uint64_t i = 0; i < STRESS_EVENTS; i++) {
-        enum event_type type = types[rand_below(&r, 3)];
-        uint64_t actor = rand_below(&r, 8);
-        expected[i] = type == EVENT_FOLLOW_CREATED ? 1 : (uint32_t)w.followers[actor];
-        world_commit(&w, type, actor, i);
-        if (i % 3000 == 2999) {
-            engine_pause(w.engine, true);
-            engine_set_lane(w.engine, LANE_REST, 1 + (uint32_t)i % 5, 0);
-            engine_pause(w.engine, false);
-        }
-    }
-    while (!engine_drained(w.engine))
-        sched_yield();
-    atomic_store(&stopping, true);
-    for (int i = 0; i < 2 + STRESS_WORKERS; i++)
-        pthread_join(threads[i], NULL);
-    for (size_t i = 0; i < STRESS_EVENTS; i++)
-        assert_int_equal(stress_seen[i], expected[i]);
-    assert_int_equal(engine_done_through(w.engine), w.last_committed);
+    world_commit(&w, EVENT_FOLLOW_CREATED, 1, 1);
+    world_run(&w);
+    assert_int_equal(w.log_count, 1);
     struct engine_stats stats;
     engine_stats(w.engine, &stats);
-    assert_int_equal(stats.events_done, STRESS_EVENTS);
-    assert_int_equal(stats.undone, 0);
+    assert_int_equal(stats.bus_duplicates, 1);
+}
+
+/* The first copy fails and waits for the books; the second must not slip through meanwhile. */
+static void a_second_copy_of_a_failed_message_is_recognised(void **state)
+{
+    (void)state;
+    struct lossy_config network = {.seed = 1, .double_up = 1000};
+    w.next_bus = lossy_bus_new(LANE_COUNT, w.lane_limits, w.clock, &network);
+    w.before_sink = fail_if_told;
+    failing = true;
+    world_engine(&w);
+    engine_set_lane(w.engine, LANE_GRAPH, 1, 1000); /* one token at a time */
+    world_commit(&w, EVENT_FOLLOW_CREATED, 1, 1);
+    uint64_t behind = world_commit(&w, EVENT_FOLLOW_REMOVED, 1, 1);
+    world_run_relay(&w);
+    engine_worker_step(w.engine);
+    failing = false;
+    for (int i = 0; i < 10; i++)
+        engine_worker_step(w.engine);
+    world_run(&w);
+    assert_int_equal(w.log_count, 0); /* it is on the books, and what follows waits behind it */
+    world_drain(&w, 60 * 1000);
+    assert_int_equal(w.log_count, 2);
+    assert_int_equal(w.log[1].event, behind);
+}
+
+/* What was lost is sent again; a lane that does not drain is not filled beyond its limit by that.
+ */
+static void lost_messages_are_sent_again_within_the_limit(void **state)
+{
+    (void)state;
+    struct lossy_config network = {.seed = 1, .lose = 1000};
+    w.lane_limits[LANE_GRAPH] = 10;
+    w.next_bus = lossy_bus_new(LANE_COUNT, w.lane_limits, w.clock, &network);
+    w.config.resend_after_ms = 5000;
+    world_engine(&w);
+    for (uint64_t i = 0; i < 5; i++)
+        world_commit(&w, EVENT_FOLLOW_CREATED, 1 + i, i);
+    world_run(&w);
+    assert_int_equal(world_held(&w, LANE_GRAPH), 0);
+    lossy_bus_calm(w.bus);
+    engine_stop_lane(w.engine, LANE_GRAPH, true);
+    world_pass(&w, 3600 * 1000);
+    assert_true(world_held(&w, LANE_GRAPH) <= 10);
+    engine_stop_lane(w.engine, LANE_GRAPH, false);
+    world_drain(&w, 60 * 1000);
+    assert_int_equal(w.log_count, 5);
+    struct engine_stats stats;
+    engine_stats(w.engine, &stats);
+    assert_true(stats.resent >= 5);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -312,11 +455,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_was_undone_is_done_after_a_crash),
         TEST(the_start_is_where_the_views_were_saved),
+        TEST(settled_events_are_repeated_for_the_views_alone),
+        TEST(what_the_books_have_is_not_delivered_again_by_a_start),
         TEST(a_store_that_cannot_be_read_stops_the_start),
         TEST(an_empty_store_is_drained),
         TEST(the_numbers_tell_what_waits_where_and_for_how_long),
         TEST(a_complete_fan_out_is_observed_once_with_its_size_and_time),
-        TEST(all_threads_together_deliver_everything_once),
+        TEST(order_is_kept_over_a_bad_network),
+        TEST(a_message_that_comes_twice_is_worked_on_once),
+        TEST(a_second_copy_of_a_failed_message_is_recognised),
+        TEST(lost_messages_are_sent_again_within_the_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

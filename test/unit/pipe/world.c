@@ -1,9 +1,9 @@
-/* See world.h. The store runs every statement at once under one lock; ids rise in commit order, as
- * the single writer of the embedded store gives them. */
+/* See world.h. */
 #include "world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 
@@ -14,184 +14,116 @@ static struct world *world_of_db(struct db *db)
     return CONTAINER_OF(db, struct world, db);
 }
 
-struct cursor {
-    enum { ROWS_OUTBOX, ROWS_MARK, ROWS_LAST } kind;
-    size_t next, left;
-    struct event now;
-    struct buf payload;
-    char text[ID_TEXT_MAX + 1];
-};
-
-static enum err store_query(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
-                            struct db_rows *rows)
-{
-    struct world *w = world_of_db(tx->db);
-    struct cursor *c = calloc(1, sizeof *c);
-    CHECK(c);
-    buf_init(&c->payload, 0);
-    rows->statement = c;
-    if (strstr(sql, "FROM meta")) {
-        c->kind = ROWS_MARK;
-        c->left = w->mark[0] != 0;
-        return OK;
-    }
-    if (strstr(sql, "ORDER BY id DESC LIMIT 1")) {
-        c->kind = ROWS_LAST;
-        c->left = w->outbox_count > 0;
-        return OK;
-    }
-    CHECK(n == 3 && strstr(sql, "WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3"));
-    while (c->next < w->outbox_count && w->outbox[c->next].id <= (uint64_t)args[0].number)
-        c->next++;
-    size_t end = c->next;
-    while (end < w->outbox_count && w->outbox[end].id <= (uint64_t)args[1].number &&
-           end - c->next < (size_t)args[2].number)
-        end++;
-    c->left = end - c->next;
-    return OK;
-}
-
-static bool store_next(struct db_rows *rows)
-{
-    struct world *w = world_of_db(rows->tx->db);
-    struct cursor *c = rows->statement;
-    if (c->left == 0)
-        return false;
-    c->left--;
-    if (c->kind == ROWS_LAST)
-        c->now = w->outbox[w->outbox_count - 1];
-    if (c->kind == ROWS_OUTBOX) {
-        c->now = w->outbox[c->next++];
-        buf_clear(&c->payload);
-        event_payload(&c->now, &c->payload);
-    }
-    return true;
-}
-
-static int64_t store_i64(struct db_rows *rows, int column)
-{
-    struct cursor *c = rows->statement;
-    return column == 0 ? (int64_t)c->now.id : c->now.version;
-}
-
-static struct str store_text(struct db_rows *rows, int column)
-{
-    struct world *w = world_of_db(rows->tx->db);
-    struct cursor *c = rows->statement;
-    if (c->kind == ROWS_MARK)
-        return str_of(w->mark);
-    if (column == 3)
-        return buf_view(&c->payload);
-    return str_of(w->unreadable_rows ? "future.thing" : event_wire_name(c->now.type));
-}
-
-static bool store_null(struct db_rows *rows, int column)
-{
-    (void)rows;
-    (void)column;
-    return false;
-}
-
-static enum err store_rows_done(struct db_rows *rows)
-{
-    struct cursor *c = rows->statement;
-    buf_done(&c->payload);
-    free(c);
-    return OK;
-}
-
-static enum err store_exec(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
-                           int64_t *changed)
-{
-    struct world *w = world_of_db(tx->db);
-    if (strstr(sql, "INSERT INTO meta")) {
-        CHECK(n == 1 && args[0].bytes.len < sizeof w->mark);
-        snprintf(w->mark, sizeof w->mark, "%.*s", STR_ARG(args[0].bytes));
-        return OK;
-    }
-    CHECK(n == 2 && strstr(sql, "DELETE FROM outbox"));
-    size_t gone = 0;
-    while (gone < w->outbox_count && gone < (size_t)args[1].number &&
-           w->outbox[gone].id <= (uint64_t)args[0].number)
-        gone++;
-    memmove(w->outbox, w->outbox + gone, (w->outbox_count - gone) * sizeof *w->outbox);
-    w->outbox_count -= gone;
-    if (gone > w->largest_trim)
-        w->largest_trim = gone;
-    *changed = (int64_t)gone;
-    return OK;
-}
-
 static enum err store_submit(struct db *db, struct db_job *job)
 {
     struct world *w = world_of_db(db);
-    struct tx tx = {.db = db, .ids = &w->ids, .writable = true};
+    struct db *port = plain_db_port(w->store);
     pthread_mutex_lock(&w->store_lock);
     w->writes++;
-    enum err e = w->writes_fail ? ERR_STORAGE_FULL : job->run(&tx, job);
-    pthread_mutex_unlock(&w->store_lock);
-    job->done(job, e, "");
-    return OK;
-}
-
-static enum err store_read(struct db *db, tx_fn run, void *arg, char *detail)
-{
-    (void)detail;
-    struct world *w = world_of_db(db);
-    struct tx tx = {.db = db, .ids = &w->ids};
-    pthread_mutex_lock(&w->store_lock);
-    w->reads++;
-    enum err e = w->reads_fail ? ERR_UNAVAILABLE : run(&tx, arg);
+    enum err e = port->ops->submit(port, job);
     pthread_mutex_unlock(&w->store_lock);
     return e;
 }
 
-static const struct db_ops store_ops = {
-    .submit = store_submit,
-    .read = store_read,
-    .exec = store_exec,
-    .query = store_query,
-    .next = store_next,
-    .column_i64 = store_i64,
-    .column_text = store_text,
-    .column_null = store_null,
-    .rows_done = store_rows_done,
+static enum err store_read(struct db *db, tx_fn run, void *arg, char *detail)
+{
+    struct world *w = world_of_db(db);
+    struct db *port = plain_db_port(w->store);
+    pthread_mutex_lock(&w->store_lock);
+    w->reads++;
+    enum err e = port->ops->read(port, run, arg, detail);
+    pthread_mutex_unlock(&w->store_lock);
+    return e;
+}
+
+/* Transactions and rows are the plain store's own: they name its port, not this one. */
+static const struct db_ops store_ops = {.submit = store_submit, .read = store_read};
+
+static void commit_hook(void *ctx, const struct event *events, size_t n)
+{
+    struct world *w = ctx;
+    if (w->engine && !w->hook_off)
+        engine_offer(w->engine, events, n);
+}
+
+static void note_committed(struct world *w, uint64_t id)
+{
+    if (w->committed_count == w->committed_capacity) {
+        w->committed_capacity = w->committed_capacity ? w->committed_capacity * 2 : 256;
+        w->committed = realloc(w->committed, w->committed_capacity * sizeof *w->committed);
+        CHECK(w->committed);
+    }
+    w->committed[w->committed_count++] = id;
+    w->last_committed = id;
+}
+
+struct emission {
+    struct event event;
+    uint64_t id;
 };
 
-uint64_t world_commit_unseen(struct world *w, enum event_type type, uint64_t actor, uint64_t object)
+static enum err emit(struct tx *tx, void *arg)
 {
-    pthread_mutex_lock(&w->store_lock);
-    struct event e = {.id = id_next(&w->ids),
-                      .type = type,
-                      .version = event_version(type),
-                      .actor = actor,
-                      .object = object};
-    if (w->outbox_count == w->outbox_capacity) {
-        w->outbox_capacity = w->outbox_capacity ? w->outbox_capacity * 2 : 256;
-        w->outbox = realloc(w->outbox, w->outbox_capacity * sizeof *w->outbox);
-        CHECK(w->outbox);
-    }
-    w->outbox[w->outbox_count++] = e;
-    w->last_committed = e.id;
-    pthread_mutex_unlock(&w->store_lock);
-    return e.id;
+    struct emission *m = arg;
+    enum err e = outbox_emit(tx, m->event);
+    if (!e)
+        m->id = tx->events.items[tx->events.count - 1].id;
+    return e;
+}
+
+uint64_t world_commit_value(struct world *w, enum event_type type, uint64_t actor, uint64_t object,
+                            int64_t value)
+{
+    struct emission m = {.event = {.type = type, .actor = actor, .object = object, .value = value}};
+    CHECK(db_write(&w->db, emit, &m, NULL) == OK);
+    if (event_keep(type) == EVENT_STORED)
+        note_committed(w, m.id);
+    return m.id;
 }
 
 uint64_t world_commit(struct world *w, enum event_type type, uint64_t actor, uint64_t object)
 {
-    uint64_t id = world_commit_unseen(w, type, actor, object);
-    struct event e = {
-        .id = id, .type = type, .version = event_version(type), .actor = actor, .object = object};
-    engine_offer(w->engine, &e, 1);
+    return world_commit_value(w, type, actor, object, 0);
+}
+
+uint64_t world_commit_unseen(struct world *w, enum event_type type, uint64_t actor, uint64_t object)
+{
+    w->hook_off = true;
+    uint64_t id = world_commit(w, type, actor, object);
+    w->hook_off = false;
     return id;
 }
 
-size_t world_outbox_count(struct world *w)
+struct strange {
+    const char *type;
+    int64_t version;
+    uint64_t id;
+};
+
+static enum err insert_strange(struct tx *tx, void *arg)
 {
-    pthread_mutex_lock(&w->store_lock);
-    size_t n = w->outbox_count;
-    pthread_mutex_unlock(&w->store_lock);
-    return n;
+    struct strange *s = arg;
+    s->id = id_next(tx->ids);
+    return tx_exec(tx,
+                   "INSERT INTO outbox (id, type, version, payload) VALUES ($1, $2, $3, "
+                   "'{\"actor\":\"1\",\"object\":\"1\",\"value\":0}')",
+                   DB_ARGS(DB_I64(s->id), DB_TEXT(str_of(s->type)), DB_I64(s->version)), NULL);
+}
+
+uint64_t world_commit_strange(struct world *w, const char *type, int64_t version)
+{
+    struct strange s = {.type = type, .version = version};
+    CHECK(db_write(&w->db, insert_strange, &s, NULL) == OK);
+    note_committed(w, s.id);
+    return s.id;
+}
+
+void world_offer(struct world *w, uint64_t id, enum event_type type, uint64_t actor,
+                 uint64_t object)
+{
+    struct event e = {
+        .id = id, .type = type, .version = event_version(type), .actor = actor, .object = object};
+    engine_offer(w->engine, &e, 1);
 }
 
 /* ---- the views ---- */
@@ -240,14 +172,16 @@ static const struct views_ops views_table = {.audience = views_page, .stats = vi
 
 /* ---- the sinks ---- */
 
-static enum err record(struct sink_env *env, const struct event *e, const uint64_t *members,
-                       size_t n, struct sink_result *result)
+enum err world_sink(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
+                    struct sink_result *result)
 {
     struct world *w = world_of_views(env->views);
     if (w->before_sink) {
         enum err error = w->before_sink(w, e, members, n);
-        if (error)
+        if (error) {
+            result->retry_after_ms = w->asked_ms;
             return error;
+        }
     }
     result->delivered = n;
     if (w->log_off) {
@@ -267,12 +201,12 @@ static enum err record(struct sink_env *env, const struct event *e, const uint64
     return OK;
 }
 
-static enum err record_actor(struct sink_env *env, const struct event *e, const uint64_t *members,
-                             size_t n, struct sink_result *result)
+enum err world_actor_sink(struct sink_env *env, const struct event *e, const uint64_t *members,
+                          size_t n, struct sink_result *result)
 {
     struct world *w = world_of_views(env->views);
     CHECK(n == 1 && members[0] == e->actor);
-    enum err error = record(env, e, members, n, result);
+    enum err error = world_sink(env, e, members, n, result);
     if (error == OK && w->again_times > 0) {
         w->again_times--;
         result->again = true;
@@ -285,42 +219,65 @@ static bool is_pushed(const struct event *e)
     return e->value == DELIVERY_PUSH;
 }
 
-#define RULES(batch)                                                                               \
-    {"timelines", EVENT_POST_CREATED, is_pushed, TO_FOLLOWERS, record, LANE_SMALL, batch, ""},     \
-        {"backfill", EVENT_FOLLOW_CREATED, NULL, TO_ACTOR, record_actor, LANE_GRAPH, 1, ""},       \
-        {"forget", EVENT_FOLLOW_REMOVED, NULL, TO_ACTOR, record_actor, LANE_GRAPH, 1, ""},         \
+#define RULES(pages)                                                                               \
+    {.consumer = "timelines",                                                                      \
+     .on = EVENT_POST_CREATED,                                                                     \
+     .wants = is_pushed,                                                                           \
+     .unwanted_as = "it is pulled",                                                                \
+     .audience = TO_FOLLOWERS,                                                                     \
+     .sink = world_sink,                                                                           \
+     .lane = LANE_SMALL,                                                                           \
+     .batch = pages,                                                                               \
+     .priority = PRIORITY_NORMAL,                                                                  \
+     .visible = true,                                                                              \
+     .late_means = "new posts are missing"},                                                       \
+        {.consumer = "backfill",                                                                   \
+         .on = EVENT_FOLLOW_CREATED,                                                               \
+         .audience = TO_ACTOR,                                                                     \
+         .sink = world_actor_sink,                                                                 \
+         .lane = LANE_GRAPH,                                                                       \
+         .batch = 1,                                                                               \
+         .priority = PRIORITY_CRITICAL,                                                            \
+         .late_means = ""},                                                                        \
+        {.consumer = "forget",                                                                     \
+         .on = EVENT_FOLLOW_REMOVED,                                                               \
+         .audience = TO_ACTOR,                                                                     \
+         .sink = world_actor_sink,                                                                 \
+         .lane = LANE_GRAPH,                                                                       \
+         .batch = 1,                                                                               \
+         .priority = PRIORITY_CRITICAL,                                                            \
+         .late_means = ""},                                                                        \
     {                                                                                              \
-        "cleanup", EVENT_POST_DELETED, NULL, TO_FOLLOWERS, record, LANE_CLEANUP, batch, ""         \
+        .consumer = "cleanup", .on = EVENT_POST_DELETED, .audience = TO_FOLLOWERS,                 \
+        .sink = world_sink, .lane = LANE_CLEANUP, .batch = pages, .priority = PRIORITY_LOW,        \
+        .late_means = ""                                                                           \
     }
 
 const struct rule world_rules[] = {RULES(500)};
 const size_t world_rule_count = COUNT_OF(world_rules);
 const struct rule world_small_rules[] = {RULES(4)};
 
-size_t world_deliveries_of(struct world *w, uint64_t event)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < w->log_count; i++)
-        n += w->log[i].event == event ? w->log[i].n : 0;
-    return n;
-}
-
 /* ---- the whole ---- */
 
-void world_init(struct world *w)
+void world_init_clock(struct world *w, struct clock *clock)
 {
     *w = (struct world){.active_every = 4, .step = 1};
     manual_clock_init(&w->manual, INT64_C(1800000000000));
-    w->clock = &w->manual.clock;
+    w->clock = clock ? clock : &w->manual.clock;
     id_gen_init(&w->ids, w->clock, 1);
-    w->db.ops = &store_ops;
-    w->db.ids = &w->ids;
-    w->views.ops = &views_table;
+    w->store = plain_db_new(w->clock, &w->ids);
+    w->faults = plain_db_faults(w->store);
+    struct db *port = plain_db_port(w->store);
+    port->on_commit = commit_hook;
+    port->on_commit_ctx = w;
+    w->db = (struct db){.ops = &store_ops, .ids = &w->ids};
+    w->views = (struct views){.ops = &views_table, .epoch = 1};
     pthread_mutex_init(&w->store_lock, NULL);
     pthread_mutex_init(&w->sink_lock, NULL);
     engine_config_default(&w->config);
+    w->config.trace_records = 1 << 12;
     static const size_t limits[] = {
-#define LANE_ROW(name, wire, concurrency, rate, limit) limit,
+#define LANE_ROW(name, wire, concurrency, rate, limit, target_ms, ordered) limit,
         LANE_TABLE(LANE_ROW)
 #undef LANE_ROW
     };
@@ -329,20 +286,28 @@ void world_init(struct world *w)
     w->rule_count = world_rule_count;
 }
 
+void world_init(struct world *w)
+{
+    world_init_clock(w, NULL);
+}
+
 void world_done(struct world *w)
 {
     if (w->engine)
         world_crash(w);
-    free(w->outbox);
+    plain_db_free(w->store);
+    free(w->committed);
     free(w->log);
     pthread_mutex_destroy(&w->store_lock);
     pthread_mutex_destroy(&w->sink_lock);
+    *w = (struct world){0};
 }
 
 void world_engine(struct world *w)
 {
-    w->bus = bus_local_new(LANE_COUNT, w->lane_limits);
-    struct sink_env env = {.db = &w->db, .views = &w->views, .clock = w->clock};
+    w->bus = w->next_bus ? w->next_bus : bus_local_new(LANE_COUNT, w->lane_limits);
+    w->next_bus = NULL;
+    struct sink_env env = {.db = &w->db, .views = &w->views, .clock = w->clock, .user = w};
     w->engine = engine_new(&w->config, w->rules, w->rule_count, env, w->bus);
     CHECK(engine_recover(w->engine) == OK);
 }
@@ -361,6 +326,12 @@ void world_run_relay(struct world *w)
     }
 }
 
+void world_run_books(struct world *w)
+{
+    while (engine_book_step(w->engine) <= clock_mono_us(w->clock)) {
+    }
+}
+
 size_t world_run(struct world *w)
 {
     size_t steps = 0;
@@ -370,23 +341,138 @@ size_t world_run(struct world *w)
             worked = true;
             steps++;
         }
+        worked |= engine_book_step(w->engine) <= clock_mono_us(w->clock);
     }
     return steps;
 }
 
-void world_drain(struct world *w, int64_t max_ms)
+void world_move_to(struct world *w, int64_t mono_us)
 {
-    int64_t end_us = w->manual.mono_us + max_ms * 1000;
-    while (!engine_drained(w->engine) && w->manual.mono_us < end_us) {
-        int64_t due_us = INT64_MAX;
-        int64_t relay_us = engine_relay_step(w->engine);
+    w->wall_rest_us += mono_us - w->manual.mono_us;
+    w->manual.mono_us = mono_us;
+    w->manual.wall_ms += w->wall_rest_us / 1000;
+    w->wall_rest_us %= 1000;
+}
+
+static void pass_until(struct world *w, int64_t end_us, bool drained_is_enough)
+{
+    while (w->manual.mono_us < end_us && !(drained_is_enough && engine_drained(w->engine))) {
+        int64_t due_us = engine_relay_step(w->engine);
         int64_t worker_us = engine_worker_step(w->engine);
-        due_us = relay_us < worker_us ? relay_us : worker_us;
+        int64_t book_us = engine_book_step(w->engine);
+        due_us = worker_us < due_us ? worker_us : due_us;
+        due_us = book_us < due_us ? book_us : due_us;
         if (due_us <= w->manual.mono_us)
             continue;
-        if (due_us > end_us)
-            due_us = end_us;
-        w->manual.wall_ms += (due_us - w->manual.mono_us) / 1000;
-        w->manual.mono_us = due_us;
+        world_move_to(w, due_us < end_us ? due_us : end_us);
     }
+}
+
+void world_drain(struct world *w, int64_t max_ms)
+{
+    pass_until(w, w->manual.mono_us + max_ms * 1000, true);
+}
+
+void world_pass(struct world *w, int64_t ms)
+{
+    pass_until(w, w->manual.mono_us + ms * 1000, false);
+    world_run(w);
+}
+
+/* ---- looking ---- */
+
+int64_t world_ask(struct world *w, const char *sql)
+{
+    pthread_mutex_lock(&w->store_lock);
+    int64_t answer = plain_db_ask(w->store, sql);
+    pthread_mutex_unlock(&w->store_lock);
+    return answer;
+}
+
+void world_do(struct world *w, const char *sql)
+{
+    pthread_mutex_lock(&w->store_lock);
+    plain_db_run(w->store, sql);
+    pthread_mutex_unlock(&w->store_lock);
+}
+
+size_t world_outbox_count(struct world *w)
+{
+    return (size_t)world_ask(w, "SELECT COUNT(*) FROM outbox");
+}
+
+uint64_t world_mark(struct world *w)
+{
+    return (uint64_t)world_ask(
+        w, "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'done_through'");
+}
+
+size_t world_booked(struct world *w, enum delivery_state state)
+{
+    char sql[80];
+    snprintf(sql, sizeof sql, "SELECT COUNT(*) FROM deliveries WHERE state = %d", (int)state);
+    return (size_t)world_ask(w, sql);
+}
+
+size_t world_deliveries_of(struct world *w, uint64_t event)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < w->log_count; i++)
+        n += w->log[i].event == event ? w->log[i].n : 0;
+    return n;
+}
+
+uint64_t world_held(struct world *w, enum lane lane)
+{
+    struct bus_lane_stats stats;
+    bus_lane_stats(w->bus, (uint16_t)lane, &stats);
+    return stats.ready + stats.delayed + stats.taken;
+}
+
+enum hand { REDRIVE, DISCARD, RELEASE };
+
+struct operating {
+    enum hand hand;
+    const struct book_filter *filter;
+    int64_t now_ms;
+    struct book_slice slice;
+};
+
+static enum err run_operate(struct tx *tx, void *arg)
+{
+    struct operating *o = arg;
+    o->slice = (struct book_slice){.max = 10000};
+    switch (o->hand) {
+    case REDRIVE:
+        return book_redrive(tx, o->filter, &o->slice, o->now_ms, 0, 0, o->now_ms);
+    case DISCARD:
+        return book_discard(tx, o->filter, &o->slice, STR("not needed"), o->now_ms);
+    case RELEASE:
+        return book_release(tx, o->filter, &o->slice, o->now_ms);
+    }
+    return ERR_INTERNAL;
+}
+
+static uint64_t operate(struct world *w, enum hand hand, const struct book_filter *filter)
+{
+    struct operating o = {.hand = hand, .filter = filter, .now_ms = clock_wall_ms(w->clock)};
+    CHECK(db_write(&w->db, run_operate, &o, NULL) == OK);
+    if (w->engine)
+        engine_books_changed(w->engine);
+    return o.slice.changed;
+}
+
+uint64_t world_redrive(struct world *w, const struct book_filter *filter)
+{
+    return operate(w, REDRIVE, filter);
+}
+
+uint64_t world_discard(struct world *w, const struct book_filter *filter)
+{
+    return operate(w, DISCARD, filter);
+}
+
+uint64_t world_release(struct world *w, const struct book_filter *filter)
+{
+    return operate(w, RELEASE, filter);
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -16,14 +17,21 @@
 #include "base/check.h"
 #include "base/rand.h"
 #include "port/event.h"
+#include "redis_place.h"
 #include "view/memory/memory.h"
+#include "view/redis/redis.h"
 
-enum { PEOPLE = 600, STARS = 4, FANS = 10, CAP = 50, PULL_CAP = 20, POSTS = 4000, THREADS = 7 };
+enum { PEOPLE = 600, STARS = 4, FANS = 10, CAP = 50, PULL_CAP = 20, THREADS = 7 };
+
+static uint64_t posts = 4000;
+static int card_changes = 20000;
+static const char *engine = "memory";
 
 /* Accounts 1 … STARS post; STARS + 1 … PEOPLE read. Readers whose number divides by FANS always
  * follow everybody: for them nothing may be missing. The others come and go. */
 struct world {
     struct views *v;
+    struct views *writers; /* the same through another door, where there is one */
     _Atomic bool stop;
     _Atomic uint64_t next_post;
     _Atomic int wrong;
@@ -40,14 +48,14 @@ static void change(struct world *w, enum view_change_kind kind, bool on, uint64_
                    uint64_t other, int64_t value)
 {
     struct view_change c = {kind, on, account, other, value};
-    require(w, views_apply(w->v, &c, 1) == OK);
+    require(w, views_apply(w->writers, &c, 1) == OK);
 }
 
 static void *pusher(void *arg)
 {
     struct world *w = arg;
     uint64_t post;
-    while ((post = atomic_fetch_add(&w->next_post, 1)) <= POSTS) {
+    while ((post = atomic_fetch_add(&w->next_post, 1)) <= posts) {
         uint64_t author = 1 + post % STARS;
         bool pulled = author == STARS;
         change(w, VIEW_POST, true, author, post, pulled ? DELIVERY_PULL : DELIVERY_PUSH);
@@ -56,7 +64,7 @@ static void *pusher(void *arg)
             uint64_t members[64];
             size_t n, added;
             require(w, views_audience(w->v, author, &c, members, 64, &n) == OK);
-            require(w, views_push(w->v, post, members, n, &added) == OK && added <= n);
+            require(w, views_push(w->writers, post, members, n, &added) == OK && added <= n);
         }
     }
     return NULL;
@@ -73,7 +81,7 @@ static void *reader(void *arg)
         require(w, views_home(w->v, viewer, UINT64_MAX, ids, CAP * 2, &n, &floor) == OK);
         require(w, n <= CAP + PULL_CAP);
         for (size_t i = 0; i < n; i++)
-            require(w, ids[i] > floor && ids[i] <= POSTS && (i == 0 || ids[i] < ids[i - 1]));
+            require(w, ids[i] > floor && ids[i] <= posts && (i == 0 || ids[i] < ids[i - 1]));
         bool visible[STARS];
         uint64_t stars[STARS];
         for (uint64_t s = 0; s < STARS; s++)
@@ -143,15 +151,62 @@ static void *saver(void *arg)
     return NULL;
 }
 
+/* ---- the engines ---- */
+
+static enum redis_kind kind(void)
+{
+    return strcmp(engine, "redis") == 0 ? REDIS_SINGLE : REDIS_CLUSTER;
+}
+
+static void clear(void)
+{
+    if (strcmp(engine, "memory") != 0)
+        redis_place_clear(kind());
+}
+
+static struct redis_config redis_config(void)
+{
+    return (struct redis_config){.url = redis_place_url(kind()),
+                                 .timeline_cap = CAP,
+                                 .pull_cap = PULL_CAP,
+                                 .clock = clock_system()};
+}
+
+static struct views *open_views(const char *path)
+{
+    struct views *v = NULL;
+    struct memory_views_config config = {path, CAP, PULL_CAP, clock_system()};
+    if (strcmp(engine, "memory") == 0) {
+        assert_int_equal(views_memory_open(&config, &v), OK);
+        return v;
+    }
+    struct redis_config redis = redis_config();
+    assert_int_equal(views_redis_open(&redis, &v), OK);
+    assert_int_equal(views_redis_loaded(v), OK);
+    return v;
+}
+
+static struct cards *open_cards(void)
+{
+    struct cards *c = NULL;
+    struct redis_config redis = redis_config();
+    if (strcmp(engine, "memory") == 0)
+        return cards_memory_new(1 << 20, clock_system());
+    assert_int_equal(cards_redis_open(&redis, &c), OK);
+    return c;
+}
+
 static void nothing_is_lost_when_all_work_at_once(void **state)
 {
     (void)state;
     char folder[] = "/tmp/fantail-stress-XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/views", folder);
-    struct memory_views_config config = {path, CAP, PULL_CAP, clock_system()};
     struct world world = {.seed = 5}, *w = &world;
-    assert_int_equal(views_memory_open(&config, &w->v), OK);
+    clear();
+    w->v = w->writers = open_views(path);
+    if (strcmp(engine, "memory") != 0)
+        w->writers = open_views(path); /* as another process would */
     atomic_store(&w->next_post, 1);
     for (uint64_t i = 1; i <= PEOPLE; i++) {
         bool faithful = i % FANS == 0 || i <= STARS;
@@ -159,6 +214,8 @@ static void nothing_is_lost_when_all_work_at_once(void **state)
         for (uint64_t s = 1; s <= STARS && i > STARS; s++)
             change(w, VIEW_FOLLOW, true, i, s, 0);
     }
+    struct view_stats counted;
+    views_stats(w->writers, &counted); /* hands on what it has counted */
     void *(*const jobs[THREADS])(void *) = {pusher, pusher, reader, reader, fickle, keeper, saver};
     pthread_t threads[THREADS];
     for (uint64_t i = 0; i < THREADS; i++)
@@ -175,17 +232,18 @@ static void nothing_is_lost_when_all_work_at_once(void **state)
         if (i % FANS != 0)
             continue;
         assert_int_equal(views_home(w->v, i, UINT64_MAX, ids, CAP * 2, &n, &floor), OK);
-        assert_true(floor < POSTS - PULL_CAP);
+        assert_true(floor < posts - PULL_CAP);
         for (size_t k = 0; k < n; k++)
-            assert_int_equal(ids[k], POSTS - k);
-        assert_int_equal(n, POSTS - floor);
+            assert_int_equal(ids[k], posts - k);
+        assert_int_equal(n, posts - floor);
     }
+    if (w->writers != w->v)
+        views_free(w->writers);
     views_free(w->v);
-    struct views *again = NULL;
-    assert_int_equal(views_memory_open(&config, &again), OK);
+    struct views *again = open_views(path);
     assert_true(again->loaded_position > 0);
     views_free(again);
-    unlink(path);
+    (void)unlink(path);
     assert_int_equal(rmdir(folder), 0);
 }
 
@@ -258,22 +316,24 @@ static void *looker(void *arg)
 static void a_change_always_wins_over_a_fill(void **state)
 {
     (void)state;
-    struct deck d = {.c = cards_memory_new(1 << 20, clock_system())};
+    clear();
+    struct deck d = {.c = open_cards()};
     void *(*const jobs[])(void *) = {filler, filler, looker};
     pthread_t threads[3];
     for (int i = 0; i < 3; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, jobs[i], &d), 0);
     struct rand r;
     rand_seed(&r, 13);
-    for (int i = 0; i < 20000; i++) {
+    struct cards *writer = strcmp(engine, "memory") == 0 ? d.c : open_cards();
+    for (int i = 0; i < card_changes; i++) {
         uint64_t id = 1 + rand_below(&r, KEYS);
         uint32_t likes = atomic_fetch_add(&true_likes[id], 1) + 1;
-        cards_post_counts(d.c, id, likes, -1);
-        cards_like(d.c, id, 5 + rand_below(&r, 10), rand_below(&r, 2));
+        cards_post_counts(writer, id, likes, -1);
+        cards_like(writer, id, 5 + rand_below(&r, 10), rand_below(&r, 2));
         if (rand_below(&r, 50) == 0)
-            cards_forget_account(d.c, id);
+            cards_forget_account(writer, id);
         if (rand_below(&r, 500) == 0)
-            cards_post_gone(d.c, id);
+            cards_post_gone(writer, id);
     }
     atomic_store(&d.stop, true);
     for (int i = 0; i < 3; i++)
@@ -289,14 +349,22 @@ static void a_change_always_wins_over_a_fill(void **state)
             assert_int_equal(out.like_count, atomic_load(&true_likes[id]));
     }
     arena_done(&arena);
+    if (writer != d.c)
+        cards_free(writer);
     cards_free(d.c);
 }
 
-int main(void)
+/* The engine's name is the argument; memory when there is none. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_lost_when_all_work_at_once),
         cmocka_unit_test(a_change_always_wins_over_a_fill),
     };
+    if (argc > 1) {
+        engine = argv[1];
+        posts = 400;
+        card_changes = 3000;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

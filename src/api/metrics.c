@@ -1,0 +1,388 @@
+/* The metrics, in Prometheus text.
+ *
+ * Metrics are tables: a row is a name, a type, a help text and where the number is in a snapshot
+ * that is taken once per scrape. Adding one is adding a row. A scrape is answered on the event loop
+ * from what is in memory. The ages of the consumers outside alone come from truth: they are kept
+ * for AGES_KEPT_US, and looked up on a blocking thread when that is over and the threads have time;
+ * a busy server shows the ages it has. */
+#include "api/auth.h"
+#include "api/edge.h"
+#include "api/handlers.h"
+#include "api/page_cache.h"
+#include "ops/brake.h"
+
+enum { AGES_KEPT_US = 5 * 1000 * 1000, AGES_POOL_DEPTH = 64 };
+
+struct snapshot {
+    struct http_stats http;
+    struct db_stats db;
+    struct engine_stats engine;
+    struct view_stats views;
+    struct card_stats cards;
+    struct page_cache_stats pages;
+    struct auth_stats auth;
+    double start_s, card_hit_rate;
+    uint64_t shed, limited, replayed, braked;
+    int64_t brake_level, disk_free;
+    struct freshness_headline headline;
+    struct freshness_cell *cells;
+    size_t cell_count;
+    int64_t audit_drift, audited, threshold;
+    uint64_t pool_depth, slow_depth;
+};
+
+/* name, type, help, where it is in the snapshot */
+/* clang-format off */
+#define METRICS(X)                                                                                 \
+    X("start_time_seconds", "gauge", "When the process began, in seconds since 1970.",             \
+      s->start_s)                                                                                  \
+    X("http_connections", "gauge", "Open connections.", s->http.connections)                       \
+    X("http_accepted_total", "counter", "Connections accepted.", s->http.accepted)                 \
+    X("http_refused_total", "counter", "Connections refused because there were too many.",         \
+      s->http.refused)                                                                             \
+    X("http_requests_total", "counter", "Requests read.", s->http.requests)                        \
+    X("http_bad_requests_total", "counter", "Requests that could not be read.",                    \
+      s->http.bad_requests)                                                                        \
+    X("http_timeouts_total", "counter", "Connections closed for being too slow.",                  \
+      s->http.timeouts)                                                                            \
+    X("http_received_bytes_total", "counter", "Bytes read.", s->http.bytes_in)                     \
+    X("http_sent_bytes_total", "counter", "Bytes sent.", s->http.bytes_out)                        \
+    X("http_shed_total", "counter", "Requests answered 503 because a queue was full.", s->shed)    \
+    X("http_limited_total", "counter", "Requests answered 429.", s->limited)                       \
+    X("http_braked_total", "counter", "Requests answered 503 because the store is at risk.",       \
+      s->braked)                                                                                   \
+    X("http_replayed_total", "counter", "Answers repeated for an Idempotency-Key.", s->replayed)   \
+    X("auth_hits_total", "counter", "Callers known without asking the database.", s->auth.hits)    \
+    X("auth_misses_total", "counter", "Callers that the database was asked for.", s->auth.misses)  \
+    X("auth_refused_total", "counter", "Tokens refused.", s->auth.refused)                         \
+    X("db_commits_total", "counter", "COMMITs, each of one or more transactions.", s->db.commits)  \
+    X("db_transactions_total", "counter", "Transactions committed.", s->db.transactions)           \
+    X("db_failures_total", "counter", "COMMITs that failed.", s->db.failures)                      \
+    X("db_queue_depth", "gauge", "Writes waiting for their commit.", s->db.queue_depth)            \
+    X("db_queue_limit", "gauge", "Writes that may wait.", s->db.queue_limit)                       \
+    X("db_wal_bytes", "gauge", "Size of the write-ahead log.", s->db.wal_bytes)                    \
+    X("db_file_bytes", "gauge", "Size of the store.", s->db.file_bytes)                            \
+    X("db_full", "gauge", "1 when the last commit failed for want of space.", s->db.full)          \
+    X("events_taken_total", "counter", "Events taken up by the engine.", s->engine.events_taken)   \
+    X("events_done_total", "counter", "Events delivered to everyone.", s->engine.events_done)      \
+    X("events_undone", "gauge", "Events not yet delivered to everyone.", s->engine.undone)         \
+    X("events_oldest_undone_seconds", "gauge", "Age of the oldest undone event.",                  \
+      (double)s->engine.oldest_undone_ms / 1000.0)                                                 \
+    X("events_dropped_total", "counter",                                                           \
+      "Deliveries of low priority that were given up after their tries.",                          \
+      s->engine.states.dropped)                                                                    \
+    X("messages_resent_total", "counter", "Messages sent again because nothing was heard of them.",\
+      s->engine.resent)                                                                            \
+    X("blocked_keys", "gauge", "Order keys that wait behind a delivery on the books.",             \
+      s->engine.blocked_keys)                                                                      \
+    X("worst_visible_lag_seconds", "gauge", "The worst lag of what people notice.",                \
+      (double)s->headline.worst_ms / 1000.0)                                                       \
+    X("brake_level", "gauge", "0: off. 1: bulk work rests. 2: nothing new is taken.",              \
+      s->brake_level)                                                                              \
+    X("disk_free_bytes", "gauge", "Free space of the data folder's disk, as last seen.",           \
+      s->disk_free)                                                                                \
+    X("view_accounts", "gauge", "Accounts in the views.", s->views.accounts)                       \
+    X("view_follows", "gauge", "Follow edges in the views.", s->views.follows)                     \
+    X("view_timelines", "gauge", "Timelines held.", s->views.timelines)                            \
+    X("view_timelines_dropped", "gauge", "Timelines dropped, to be rebuilt when read.",            \
+      s->views.dropped)                                                                            \
+    X("view_entries", "gauge", "Entries in all timelines.", s->views.entries)                      \
+    X("view_pull_lists", "gauge", "Authors whose posts are pulled.", s->views.pull_lists)          \
+    X("view_bytes", "gauge", "Memory held by the views.", s->views.bytes)                          \
+    X("view_saved_timestamp_seconds", "gauge", "When the views were last saved.",                  \
+      (double)s->views.saved_at_ms / 1000.0)                                                       \
+    X("view_save_seconds", "gauge", "How long the last save took.",                                \
+      (double)s->views.save_took_ms / 1000.0)                                                      \
+    X("view_save_bytes", "gauge", "Size of the last save.", s->views.save_bytes)                   \
+    X("card_hits_total", "counter", "Posts found in the cache.", s->cards.post_hits)               \
+    X("card_misses_total", "counter", "Posts not found in the cache.", s->cards.post_misses)       \
+    X("card_hit_rate", "gauge", "Share of posts found in the cache since the start.",              \
+      s->card_hit_rate)                                                                            \
+    X("card_posts", "gauge", "Posts in the cache.", s->cards.posts)                                \
+    X("card_accounts", "gauge", "Authors in the cache.", s->cards.accounts)                        \
+    X("card_like_sets", "gauge", "People whose likes are in the cache.", s->cards.like_sets)       \
+    X("card_tombstones", "gauge", "Deleted posts remembered.", s->cards.tombstones)                \
+    X("card_bytes", "gauge", "Memory held by the cache.", s->cards.bytes)                          \
+    X("card_bytes_limit", "gauge", "Memory that the cache may hold.", s->cards.bytes_max)          \
+    X("page_hits_total", "counter", "First pages answered as they were kept.", s->pages.hits)      \
+    X("page_misses_total", "counter", "First pages that had to be drawn.", s->pages.misses)        \
+    X("page_bytes", "gauge", "Memory held by kept pages.", s->pages.bytes)                         \
+    X("pool_reads_depth", "gauge", "Blocking reads waiting for a thread.", s->pool_depth)          \
+    X("pool_slow_depth", "gauge", "Log-ins and operators' work waiting for a thread.",             \
+      s->slow_depth)                                                                               \
+    X("audit_feeds_total", "counter", "Feeds compared with truth by the background audit.",        \
+      s->audited)                                                                                  \
+    X("audit_drift", "gauge", "Feeds that differed from truth; should read zero.",                 \
+      s->audit_drift)                                                                              \
+    X("celebrity_threshold", "gauge", "Followers from which posts are pulled instead of pushed.",  \
+      s->threshold)
+
+/* name, type, help, where it is in a lane's stats */
+#define LANE_METRICS(X)                                                                            \
+    X("lane_backlog", "gauge", "Batches waiting in the lane.", l->backlog)                         \
+    X("lane_in_flight", "gauge", "Batches being delivered.", l->in_flight)                         \
+    X("lane_delivered_total", "counter", "Deliveries that changed something.", l->delivered)       \
+    X("lane_repeated_total", "counter",                                                            \
+      "Deliveries that were there already: harmless duplicates.", l->repeated)                     \
+    X("lane_failed_total", "counter", "Batches that failed and were tried again.", l->failed)      \
+    X("lane_oldest_age_seconds", "gauge", "Age of the oldest event not done in the lane.",         \
+      (double)l->oldest_age_ms / 1000.0)                                                           \
+    X("lane_concurrency", "gauge", "Batches at a time.", l->concurrency)                           \
+    X("lane_rate", "gauge", "Batches per second; 0: no limit.", l->rate)                           \
+    X("lane_skipped_total", "counter", "Deliveries that the consumer decided not to act on.",      \
+      l->skipped)                                                                                  \
+    X("lane_stopped", "gauge", "1 while the lane is stopped, by itself or by hand.",               \
+      l->breaker.state != BREAKER_CLOSED)                                                          \
+    X("lane_stops_total", "counter", "Times the lane stopped by itself.", l->breaker.opened)
+
+/* name, help, where it is in a cell */
+#define CELL_METRICS(X)                                                                            \
+    X("freshness_age_seconds", "Age of the oldest event that is not done.",                        \
+      (double)f->oldest_age_ms / 1000.0)                                                           \
+    X("freshness_target_seconds", "What the age should stay under; 0: no target.",                 \
+      (double)f->target_ms / 1000.0)                                                               \
+    X("freshness_backlog", "Events not done.", f->backlog)                                         \
+    X("freshness_in_per_second", "Events that come in.", f->in_per_s)                              \
+    X("freshness_out_per_second", "Events that are done.", f->out_per_s)
+
+/* state, where it is in the engine's states */
+#define STATE_METRICS(X)                                                                           \
+    X("pending", pending) X("published", published) X("expanded", expanded) X("delayed", delayed)  \
+    X("waiting", waiting) X("dead", dead) X("parked", parked) X("dropped", dropped)                \
+    X("discarded", discarded) X("settled", settled) X("archived", archived)
+/* clang-format on */
+
+static void take_snapshot(struct api *api, struct arena *arena, struct snapshot *s)
+{
+    *s = (struct snapshot){
+        .start_s = (double)api->started_at_ms / 1000.0,
+        .shed = atomic_load(&api->edge->shed),
+        .limited = atomic_load(&api->edge->limited),
+        .braked = atomic_load(&api->edge->braked),
+        .replayed = atomic_load(&api->edge->replayed),
+        .audit_drift = atomic_load(&api->audit_drift),
+        .audited = atomic_load(&api->audited),
+        .threshold = celebrity_threshold(api->keeper),
+        .pool_depth = pool_depth(api->pool),
+        .slow_depth = pool_depth(api->slow),
+    };
+    s->cells = ARENA_ARRAY(arena, struct freshness_cell, FRESHNESS_CELLS_MAX);
+    freshness_look(engine_freshness(api->engine), s->cells, FRESHNESS_CELLS_MAX, &s->cell_count,
+                   &s->headline);
+    if (api->brake) {
+        s->brake_level = brake_level(api->brake);
+        s->disk_free = atomic_load(&api->brake->free_bytes);
+    }
+    if (api->http)
+        http_server_stats(api->http, &s->http);
+    db_stats(api->db, &s->db);
+    engine_stats(api->engine, &s->engine);
+    views_stats(api->views, &s->views);
+    cards_stats(api->cards, &s->cards);
+    page_cache_stats(api->pages, &s->pages);
+    auth_stats(api->auth, &s->auth);
+    uint64_t asked = s->cards.post_hits + s->cards.post_misses;
+    s->card_hit_rate = asked ? (double)s->cards.post_hits / (double)asked : 0;
+}
+
+static void put_head(struct buf *out, const char *name, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP fantail_%s %s\n# TYPE fantail_%s %s\n", name, help, name, type);
+}
+
+static void put_scalars(struct buf *out, const struct snapshot *s)
+{
+#define SCALAR(name, type, help, value)                                                            \
+    put_head(out, name, type, help);                                                               \
+    buf_printf(out, "fantail_" name " %.15g\n", (double)(value));
+    METRICS(SCALAR)
+#undef SCALAR
+}
+
+static void put_lanes(struct buf *out, const struct snapshot *s)
+{
+#define PER_LANE(name, type, help, value)                                                          \
+    put_head(out, name, type, help);                                                               \
+    for (size_t i = 0; i < LANE_COUNT; i++) {                                                      \
+        const struct lane_stats *l = &s->engine.lanes[i];                                          \
+        buf_printf(out, "fantail_" name "{lane=\"%s\"} %.15g\n", lane_name((enum lane)i),          \
+                   (double)(value));                                                               \
+    }
+    LANE_METRICS(PER_LANE)
+#undef PER_LANE
+}
+
+static void put_states(struct buf *out, const struct event_states *states)
+{
+    put_head(out, "event_states", "gauge",
+             "Events by state; on the books (delayed, waiting, dead …) one for each delivery.");
+#define PER_STATE(name, field)                                                                     \
+    buf_printf(out, "fantail_event_states{state=\"" name "\"} %llu\n",                             \
+               (unsigned long long)states->field);
+    STATE_METRICS(PER_STATE)
+#undef PER_STATE
+}
+
+static void put_duplicates(struct buf *out, const struct engine_stats *s)
+{
+    put_head(out, "duplicates_total", "counter",
+             "Duplicates recognised: by the bus's seats, by an inbox, and claims whose outcome is "
+             "unknown.");
+    buf_printf(out,
+               "fantail_duplicates_total{kind=\"bus\"} %llu\n"
+               "fantail_duplicates_total{kind=\"inbox\"} %llu\n"
+               "fantail_duplicates_total{kind=\"unknown\"} %llu\n",
+               (unsigned long long)s->bus_duplicates, (unsigned long long)s->inbox_duplicates,
+               (unsigned long long)s->inbox_unknown);
+}
+
+static void put_cells(struct buf *out, const struct snapshot *s)
+{
+#define PER_CELL(name, help, value)                                                                \
+    put_head(out, name, "gauge", help);                                                            \
+    for (size_t i = 0; i < s->cell_count; i++) {                                                   \
+        const struct freshness_cell *f = &s->cells[i];                                             \
+        buf_printf(out, "fantail_" name "{consumer=\"%s\",type=\"%s\",lane=\"%s\"} %.15g\n",       \
+                   f->consumer, f->type, f->lane, (double)(value));                                \
+    }
+    CELL_METRICS(PER_CELL)
+#undef PER_CELL
+}
+
+/* The first cell of each consumer speaks for all of its cells. */
+static void put_deliveries(struct buf *out, const struct snapshot *s)
+{
+    put_head(out, "deliveries", "gauge", "Deliveries on the books, by consumer and state.");
+    for (size_t i = 0; i < s->cell_count; i++) {
+        const char *consumer = s->cells[i].consumer;
+        uint64_t delayed = 0, waiting = 0, dead = 0;
+        bool first = true;
+        for (size_t k = 0; k < s->cell_count; k++) {
+            const struct freshness_cell *f = &s->cells[k];
+            if (strcmp(f->consumer, consumer) != 0)
+                continue;
+            first = first && k >= i;
+            delayed += f->delayed;
+            waiting += f->waiting;
+            dead += f->dead;
+        }
+        if (first)
+            buf_printf(out,
+                       "fantail_deliveries{consumer=\"%s\",state=\"delayed\"} %llu\n"
+                       "fantail_deliveries{consumer=\"%s\",state=\"waiting\"} %llu\n"
+                       "fantail_deliveries{consumer=\"%s\",state=\"dead\"} %llu\n",
+                       consumer, (unsigned long long)delayed, consumer, (unsigned long long)waiting,
+                       consumer, (unsigned long long)dead);
+    }
+}
+
+static void put_ages(struct buf *out, struct edge *edge)
+{
+    put_head(out, "subscriber_age_seconds", "gauge",
+             "Age of the oldest event that a consumer outside has not dealt with.");
+    pthread_mutex_lock(&edge->ages_lock);
+    for (size_t i = 0; i < edge->ages.count; i++)
+        buf_printf(out, "fantail_subscriber_age_seconds{consumer=\"%s\"} %.3f\n",
+                   edge->ages.items[i].name, (double)edge->ages.items[i].age_ms / 1000.0);
+    pthread_mutex_unlock(&edge->ages_lock);
+}
+
+static const char *route_label(size_t i)
+{
+    return i < route_count ? routes[i].name : "none";
+}
+
+static void put_answers(struct buf *out, const struct edge *edge)
+{
+    put_head(out, "http_answers_total", "counter", "Answers by route and class of status.");
+    for (size_t i = 0; i <= route_count; i++) {
+        for (int class = 1; class <= 5; class ++) {
+            uint64_t n = atomic_load(&edge->routes[i].by_class[class]);
+            if (n)
+                buf_printf(out, "fantail_http_answers_total{route=\"%s\",class=\"%dxx\"} %llu\n",
+                           route_label(i), class, (unsigned long long)n);
+        }
+    }
+}
+
+static void put_times(struct buf *out, const struct edge *edge)
+{
+    static const double quantiles[] = {0.5, 0.95, 0.99};
+    put_head(out, "http_request_seconds", "summary",
+             "From the whole request to its answer, by route.");
+    for (size_t i = 0; i <= route_count; i++) {
+        const struct hist *h = &edge->routes[i].took_us;
+        uint64_t n = hist_count(h);
+        if (!n)
+            continue;
+        for (size_t q = 0; q < sizeof quantiles / sizeof *quantiles; q++)
+            buf_printf(out, "fantail_http_request_seconds{route=\"%s\",quantile=\"%g\"} %.6f\n",
+                       route_label(i), quantiles[q], (double)hist_quantile(h, quantiles[q]) / 1e6);
+        buf_printf(out,
+                   "fantail_http_request_seconds_sum{route=\"%s\"} %.6f\n"
+                   "fantail_http_request_seconds_count{route=\"%s\"} %llu\n",
+                   route_label(i), (double)atomic_load(&h->sum) / 1e6, route_label(i),
+                   (unsigned long long)n);
+    }
+}
+
+/* True: looked up lately, or nobody may wait for it. */
+static bool ages_will_do(struct call *c)
+{
+    struct edge *edge = c->api->edge;
+    pthread_mutex_lock(&edge->ages_lock);
+    int64_t at_us = edge->ages_at_us;
+    pthread_mutex_unlock(&edge->ages_lock);
+    bool fresh = at_us && clock_mono_us(c->api->clock) - at_us < AGES_KEPT_US;
+    return fresh || (!c->blocking && pool_depth(c->api->pool) > AGES_POOL_DEPTH);
+}
+
+struct ages_reading {
+    int64_t now_ms;
+    struct subscriber_ages ages;
+};
+
+static enum err read_ages(struct tx *tx, void *arg)
+{
+    struct ages_reading *r = arg;
+    return subscriber_ages(tx, r->now_ms, &r->ages);
+}
+
+static void refresh_ages(struct call *c)
+{
+    struct edge *edge = c->api->edge;
+    struct ages_reading *r = ARENA_NEW(&c->x->arena, struct ages_reading);
+    r->now_ms = clock_wall_ms(c->api->clock);
+    if (db_read(c->api->db, read_ages, r, NULL) != OK)
+        return; /* the ages of before are shown; that the store does not answer shows elsewhere */
+    pthread_mutex_lock(&edge->ages_lock);
+    edge->ages = r->ages;
+    edge->ages_at_us = clock_mono_us(c->api->clock);
+    pthread_mutex_unlock(&edge->ages_lock);
+}
+
+HANDLER(metrics_show)
+{
+    (void)tx;
+    if (!ages_will_do(c)) {
+        if (!c->blocking)
+            return ERR_NEEDS_TRUTH;
+        refresh_ages(c);
+    }
+    struct snapshot s;
+    take_snapshot(c->api, &c->x->arena, &s);
+    struct buf *out = &c->x->out;
+    c->x->content_type = STR("text/plain; version=0.0.4; charset=utf-8");
+    put_head(out, "build_info", "gauge", "The version that runs.");
+    buf_printf(out, "fantail_build_info{version=\"%s\"} 1\n", FANTAIL_VERSION);
+    put_scalars(out, &s);
+    put_lanes(out, &s);
+    put_states(out, &s.engine.states);
+    put_duplicates(out, &s.engine);
+    put_cells(out, &s);
+    put_deliveries(out, &s);
+    put_ages(out, c->api->edge);
+    put_answers(out, c->api->edge);
+    put_times(out, c->api->edge);
+    return OK;
+}

@@ -1,0 +1,323 @@
+/* `GET /v1/admin/status`: everything at a glance, and the pieces of it that other answers show,
+ * too. All of it is in memory: it never waits for truth. */
+#include "api/status.h"
+
+#include <stdio.h>
+
+#include "api/auth.h"
+#include "api/edge.h"
+#include "api/handlers.h"
+#include "api/page_cache.h"
+#include "ops/brake.h"
+
+/* ---- pieces ---- */
+
+void status_put_text(struct json_out *j, const char *key, const char *text_or_null)
+{
+    json_key(j, str_of(key));
+    if (text_or_null)
+        json_str(j, str_of(text_or_null));
+    else
+        json_nil(j);
+}
+
+void status_put_stored(struct json_out *j, const char *key, struct str bytes)
+{
+    json_key(j, str_of(key));
+    if (bytes.ptr && str_is_utf8(bytes))
+        json_str(j, bytes);
+    else
+        json_nil(j);
+}
+
+void status_put_time(struct json_out *j, const char *key, int64_t ms_or_0)
+{
+    json_key(j, str_of(key));
+    if (ms_or_0)
+        json_time(j, ms_or_0);
+    else
+        json_nil(j);
+}
+
+void status_put_id(struct json_out *j, const char *key, uint64_t id_or_0)
+{
+    json_key(j, str_of(key));
+    if (id_or_0)
+        json_id(j, id_or_0);
+    else
+        json_nil(j);
+}
+
+void status_span_text(int64_t ms, char out[32])
+{
+    int64_t s = ms / 1000;
+    if (ms < 1000)
+        snprintf(out, 32, "%lld ms", (long long)ms);
+    else if (s < 120)
+        snprintf(out, 32, "%lld s", (long long)s);
+    else if (s < 7200)
+        snprintf(out, 32, "%lld min", (long long)(s / 60));
+    else if (s < 172800)
+        snprintf(out, 32, "%lld h", (long long)(s / 3600));
+    else
+        snprintf(out, 32, "%lld days", (long long)(s / 86400));
+}
+
+static void write_breaker(struct json_out *j, const struct breaker_look *b)
+{
+    static const char *const states[] = {
+        [BREAKER_CLOSED] = "running", [BREAKER_OPEN] = "stopped", [BREAKER_BY_HAND] = "by hand"};
+    json_key(j, STR("breaker"));
+    json_object_begin(j);
+    json_put(j, "state", str, str_of(states[b->state]));
+    status_put_text(j, "reason", b->state == BREAKER_OPEN ? err_name(b->reason) : NULL);
+    status_put_time(j, "since", b->state == BREAKER_CLOSED ? 0 : b->since_ms);
+    json_put(j, "failed", u64, b->failed);
+    json_put(j, "of", u64, b->total);
+    json_put(j, "opened", u64, b->opened);
+    json_object_end(j);
+}
+
+void status_write_lane(struct json_out *j, const struct lane_stats *l)
+{
+    json_object_begin(j);
+    json_put(j, "name", str, str_of(l->name));
+    json_put(j, "backlog", u64, l->backlog);
+    json_put(j, "in_flight", u64, l->in_flight);
+    json_put(j, "delivered", u64, l->delivered);
+    json_put(j, "repeated", u64, l->repeated);
+    json_put(j, "failed", u64, l->failed);
+    json_put(j, "skipped", u64, l->skipped);
+    json_put(j, "oldest_age_ms", i64, l->oldest_age_ms);
+    json_put(j, "concurrency", u64, l->concurrency);
+    json_put(j, "rate", u64, l->rate);
+    write_breaker(j, &l->breaker);
+    json_object_end(j);
+}
+
+void status_write_states(struct json_out *j, const struct event_states *s)
+{
+    json_key(j, STR("states"));
+    json_object_begin(j);
+    json_put(j, "pending", u64, s->pending);
+    json_put(j, "published", u64, s->published);
+    json_put(j, "expanded", u64, s->expanded);
+    json_put(j, "delayed", u64, s->delayed);
+    json_put(j, "waiting", u64, s->waiting);
+    json_put(j, "dead", u64, s->dead);
+    json_put(j, "parked", u64, s->parked);
+    json_put(j, "dropped", u64, s->dropped);
+    json_put(j, "discarded", u64, s->discarded);
+    json_put(j, "settled", u64, s->settled);
+    json_put(j, "archived", u64, s->archived);
+    json_object_end(j);
+}
+
+void status_write_brake(struct json_out *j, struct api *api)
+{
+    int level = api->brake ? brake_level(api->brake) : 0;
+    char why[120] = "";
+    if (level > 0)
+        brake_why(api->brake, why);
+    json_key(j, STR("brake"));
+    json_object_begin(j);
+    json_put(j, "level", i64, level);
+    status_put_text(j, "why", level > 0 ? why : NULL);
+    json_key(j, STR("free_bytes"));
+    if (api->brake)
+        json_i64(j, atomic_load(&api->brake->free_bytes));
+    else
+        json_nil(j);
+    json_object_end(j);
+}
+
+void status_write_headline(struct json_out *j, const struct freshness_headline *h)
+{
+    json_key(j, STR("headline"));
+    json_object_begin(j);
+    json_put(j, "worst_ms", i64, h->worst_ms);
+    status_put_text(j, "consumer", h->consumer);
+    status_put_text(j, "type", h->type);
+    status_put_text(j, "lane", h->lane);
+    status_put_text(j, "late_means", h->late_means);
+    json_put(j, "green", u64, h->green);
+    json_put(j, "late", u64, h->late);
+    json_put(j, "behind", u64, h->behind);
+    json_put(j, "stopped", u64, h->stopped);
+    json_put(j, "dead", u64, h->dead);
+    json_object_end(j);
+}
+
+/* ---- the whole ---- */
+
+static void write_engine(struct json_out *j, struct api *api)
+{
+    struct engine_stats s;
+    engine_stats(api->engine, &s);
+    json_key(j, STR("engine"));
+    json_object_begin(j);
+    json_put(j, "drained", bool, engine_drained(api->engine));
+    json_put(j, "settled_through", id, s.settled_through);
+    json_put(j, "events_taken", u64, s.events_taken);
+    json_put(j, "events_done", u64, s.events_done);
+    json_put(j, "undone", u64, s.undone);
+    json_put(j, "oldest_undone_ms", i64, s.oldest_undone_ms);
+    status_write_states(j, &s.states);
+    json_put(j, "blocked_keys", u64, s.blocked_keys);
+    json_key(j, STR("duplicates"));
+    json_object_begin(j);
+    json_put(j, "bus", u64, s.bus_duplicates);
+    json_put(j, "inbox", u64, s.inbox_duplicates);
+    json_put(j, "unknown", u64, s.inbox_unknown);
+    json_object_end(j);
+    json_put(j, "resent", u64, s.resent);
+    json_key(j, STR("lanes"));
+    json_array_begin(j);
+    for (size_t i = 0; i < LANE_COUNT; i++)
+        status_write_lane(j, &s.lanes[i]);
+    json_array_end(j);
+    json_object_end(j);
+}
+
+static void write_views(struct json_out *j, struct api *api)
+{
+    struct view_stats s;
+    views_stats(api->views, &s);
+    json_key(j, STR("views"));
+    json_object_begin(j);
+    json_put(j, "accounts", u64, s.accounts);
+    json_put(j, "follows", u64, s.follows);
+    json_put(j, "timelines", u64, s.timelines);
+    json_put(j, "entries", u64, s.entries);
+    json_put(j, "dropped", u64, s.dropped);
+    json_put(j, "pull_lists", u64, s.pull_lists);
+    json_put(j, "bytes", u64, s.bytes);
+    json_put(j, "saved_position", id, s.saved_position);
+    json_key(j, STR("saved_at"));
+    if (s.saved_at_ms)
+        json_time(j, s.saved_at_ms);
+    else
+        json_nil(j);
+    json_put(j, "save_took_ms", i64, s.save_took_ms);
+    json_put(j, "save_bytes", i64, s.save_bytes);
+    json_object_end(j);
+}
+
+static void write_cards(struct json_out *j, struct api *api)
+{
+    struct card_stats s;
+    cards_stats(api->cards, &s);
+    uint64_t asked = s.post_hits + s.post_misses;
+    json_key(j, STR("cards"));
+    json_object_begin(j);
+    json_put(j, "post_hits", u64, s.post_hits);
+    json_put(j, "post_misses", u64, s.post_misses);
+    json_put(j, "hit_rate", f64, asked ? (double)s.post_hits / (double)asked : 0.0);
+    json_put(j, "posts", u64, s.posts);
+    json_put(j, "accounts", u64, s.accounts);
+    json_put(j, "like_sets", u64, s.like_sets);
+    json_put(j, "tombstones", u64, s.tombstones);
+    json_put(j, "bytes", u64, s.bytes);
+    json_put(j, "bytes_max", u64, s.bytes_max);
+    json_object_end(j);
+}
+
+static void write_pages(struct json_out *j, struct api *api)
+{
+    struct page_cache_stats s;
+    page_cache_stats(api->pages, &s);
+    uint64_t asked = s.hits + s.misses;
+    json_key(j, STR("pages"));
+    json_object_begin(j);
+    json_put(j, "hits", u64, s.hits);
+    json_put(j, "misses", u64, s.misses);
+    json_put(j, "hit_rate", f64, asked ? (double)s.hits / (double)asked : 0.0);
+    json_put(j, "pages", u64, s.pages);
+    json_put(j, "bytes", u64, s.bytes);
+    json_put(j, "bytes_max", u64, s.bytes_max);
+    json_object_end(j);
+}
+
+static void write_db(struct json_out *j, struct api *api)
+{
+    struct db_stats s;
+    db_stats(api->db, &s);
+    json_key(j, STR("db"));
+    json_object_begin(j);
+    json_put(j, "commits", u64, s.commits);
+    json_put(j, "transactions", u64, s.transactions);
+    json_put(j, "failures", u64, s.failures);
+    json_put(j, "queue_depth", u64, s.queue_depth);
+    json_put(j, "queue_limit", u64, s.queue_limit);
+    json_put(j, "wal_bytes", u64, s.wal_bytes);
+    json_put(j, "file_bytes", u64, s.file_bytes);
+    json_put(j, "full", bool, s.full);
+    json_object_end(j);
+}
+
+static void write_http(struct json_out *j, struct api *api)
+{
+    struct http_stats s = {0};
+    if (api->http)
+        http_server_stats(api->http, &s);
+    json_key(j, STR("http"));
+    json_object_begin(j);
+    json_put(j, "connections", u64, s.connections);
+    json_put(j, "accepted", u64, s.accepted);
+    json_put(j, "refused", u64, s.refused);
+    json_put(j, "requests", u64, s.requests);
+    json_put(j, "bad_requests", u64, s.bad_requests);
+    json_put(j, "bytes_in", u64, s.bytes_in);
+    json_put(j, "bytes_out", u64, s.bytes_out);
+    json_put(j, "timeouts", u64, s.timeouts);
+    json_put(j, "shed", u64, atomic_load(&api->edge->shed));
+    json_put(j, "limited", u64, atomic_load(&api->edge->limited));
+    json_put(j, "braked", u64, atomic_load(&api->edge->braked));
+    json_put(j, "replayed", u64, atomic_load(&api->edge->replayed));
+    json_put(j, "reads_waiting", u64, pool_depth(api->pool));
+    json_put(j, "slow_waiting", u64, pool_depth(api->slow));
+    json_object_end(j);
+}
+
+HANDLER(admin_status)
+{
+    (void)tx;
+    struct api *api = c->api;
+    struct json_out *j = &c->json;
+    json_object_begin(j);
+    json_put(j, "version", str, STR(FANTAIL_VERSION));
+    json_put(j, "ready", bool, atomic_load(&api->ready));
+    json_put(j, "started_at", time, api->started_at_ms);
+    json_put(j, "uptime_ms", i64, clock_wall_ms(api->clock) - api->started_at_ms);
+    size_t cells;
+    struct freshness_headline headline;
+    freshness_look(engine_freshness(api->engine), NULL, 0, &cells, &headline);
+    status_write_headline(j, &headline);
+    status_write_brake(j, api);
+    write_engine(j, api);
+    write_views(j, api);
+    write_cards(j, api);
+    write_pages(j, api);
+    write_db(j, api);
+    write_http(j, api);
+    struct auth_stats auth;
+    auth_stats(api->auth, &auth);
+    json_key(j, STR("auth"));
+    json_object_begin(j);
+    json_put(j, "hits", u64, auth.hits);
+    json_put(j, "misses", u64, auth.misses);
+    json_put(j, "refused", u64, auth.refused);
+    json_object_end(j);
+    json_key(j, STR("audit"));
+    json_object_begin(j);
+    json_put(j, "feeds", i64, atomic_load(&api->audited));
+    json_put(j, "drift", i64, atomic_load(&api->audit_drift));
+    json_object_end(j);
+    json_key(j, STR("celebrity"));
+    json_object_begin(j);
+    json_put(j, "threshold", i64, celebrity_threshold(api->keeper));
+    json_put(j, "adaptive", bool, api->settings->celebrity_adaptive);
+    json_object_end(j);
+    json_object_end(j);
+    return OK;
+}

@@ -1,0 +1,97 @@
+/* The RabbitMQ engine's insides, shared by the port (rabbitmq.c: what callers do) and the I/O
+ * thread (rabbitmq_io.c: what goes over the network). */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/rand.h"
+#include "bus/rabbitmq_lane.h"
+#include "bus/rabbitmq_link.h"
+#include "bus/rabbitmq_window.h"
+
+/* Two connections: a broker that runs out of memory stops reading from whoever publishes, and acks
+ * must still get through then. */
+enum rabbitmq_side { SIDE_OUT, SIDE_IN, SIDE_COUNT };
+
+/* Channels. Out: CHANNEL_PUBLISH with confirms, CHANNEL_ASK for questions. In: one for each lane,
+ * numbered from CHANNEL_LANE, because one ack can cover all deliveries of a channel. */
+enum { CHANNEL_PUBLISH = 1, CHANNEL_ASK = 2, CHANNEL_LANE = 1 };
+
+/* A delivery of which not all frames have come. */
+struct rabbitmq_arriving {
+    enum { ARRIVING_NOTHING, ARRIVING_HEADER, ARRIVING_BODY } state;
+    uint64_t delivery;
+    uint64_t size, got;
+    uint8_t bytes[RABBITMQ_WIRE_SIZE];
+};
+
+struct rabbitmq_routes {
+    struct rabbitmq_route lane;
+    struct rabbitmq_route delay[RABBITMQ_STEPS];
+};
+
+struct bus_rabbitmq {
+    struct bus bus;
+    /* fixed after the start */
+    struct rabbitmq_topology topology;
+    struct rabbitmq_address address;
+    struct clock *clock;
+    void (*on_ready)(void *context, uint16_t lane);
+    void *context;
+    uint32_t prefetch;
+    bool publish_only;
+    char node[64];
+    /* under the lock */
+    pthread_mutex_t lock;
+    pthread_cond_t room; /* in the window */
+    struct rabbitmq_window window;
+    struct rabbitmq_lane *lanes;
+    uint32_t room_waiters;
+    int64_t progress_us; /* when the window was last empty, or a confirm came */
+    uint64_t reconnects;
+    bool is_open[SIDE_COUNT];
+    bool stopping;
+    /* waking the I/O thread */
+    _Atomic bool asleep;
+    int wake_fd;
+    /* the I/O thread's own */
+    pthread_t thread;
+    struct rabbitmq_link links[SIDE_COUNT];
+    bool unread[SIDE_COUNT]; /* frames may be there, whatever the socket says */
+    int64_t retry_us[SIDE_COUNT];
+    unsigned failures[SIDE_COUNT];
+    int64_t ask_us; /* when the queues are counted next */
+    int64_t log_after_us, refused_log_after_us;
+    uint64_t refused; /* messages that could not be read, since the start */
+    uint32_t woken;   /* a bit for each lane that has news for its takers */
+    struct rand rand;
+    struct rabbitmq_routes *routes;     /* by lane */
+    struct rabbitmq_arriving *arriving; /* by lane */
+};
+
+/* Connects both sides for the first time. */
+enum err rabbitmq_io_connect(struct bus_rabbitmq *b, char detail[RABBITMQ_DETAIL_SIZE]);
+enum err rabbitmq_io_start(struct bus_rabbitmq *b);
+/* Sends what is waiting for as long as a moment, then closes. */
+void rabbitmq_io_stop(struct bus_rabbitmq *b);
+/* Without the lock: there is something to do, unless the thread is awake anyway. */
+void rabbitmq_io_wake(struct bus_rabbitmq *b);
+/* The I/O thread: a frame came. In: false when the broker disregards the prefetch. */
+void rabbitmq_receive_out(struct bus_rabbitmq *b, const amqp_frame_t *frame);
+bool rabbitmq_receive_in(struct bus_rabbitmq *b, const amqp_frame_t *frame);
+
+/* The network's time is the system's, whatever clock the callers have. */
+static inline int64_t rabbitmq_mono_us(void)
+{
+    return clock_mono_us(clock_system());
+}
+/* Are the lane's acks worth a frame? Those of a busy lane gather first. */
+static inline bool rabbitmq_acks_are_urgent(struct rabbitmq_lane *l)
+{
+    return l->acks_count && (l->acks_count * 2 >= l->prefetch || atomic_load(&l->ready) == 0);
+}
+/* Under the lock: sends a copy through the delay queue of `step`, and acks the delivery when the
+ * copy is safe. False: no room for it now. */
+bool rabbitmq_forward(struct bus_rabbitmq *b, struct rabbitmq_lane *l, struct rabbitmq_held *h,
+                      int step, int64_t now_us, int64_t due_ms);

@@ -1,0 +1,28 @@
+/* The few AMQP 0-9-1 frames that are sent again and again, as bytes. librabbitmq writes each frame
+ * with a system call of its own and may wait while the broker does not read; here frames gather in
+ * a buffer that is flushed when there is nothing more to add, and that never waits. */
+#pragma once
+
+#include "base/buf.h"
+#include "bus/rabbitmq_wire.h"
+
+enum { RABBITMQ_NAME_MAX = 127, RABBITMQ_PUBLISH_SIZE = 512 };
+
+/* Everything of a publish but its body: where to, and that it is to be kept on disk. */
+struct rabbitmq_route {
+    size_t len;
+    uint8_t bytes[RABBITMQ_PUBLISH_SIZE - RABBITMQ_WIRE_SIZE - 8];
+};
+
+/* exchange and key: at most RABBITMQ_NAME_MAX bytes each. */
+void rabbitmq_route_init(struct rabbitmq_route *route, uint16_t channel, const char *exchange,
+                         const char *key);
+
+void rabbitmq_frame_publish(struct buf *out, uint16_t channel, const struct rabbitmq_route *route,
+                            const uint8_t body[RABBITMQ_WIRE_SIZE]);
+void rabbitmq_frame_ack(struct buf *out, uint16_t channel, uint64_t delivery, bool multiple);
+/* Gives a delivery up: the broker dead-letters it. */
+void rabbitmq_frame_refuse(struct buf *out, uint16_t channel, uint64_t delivery);
+/* Asks how many messages a queue has ready; declares nothing. */
+void rabbitmq_frame_ask_count(struct buf *out, uint16_t channel, const char *queue);
+void rabbitmq_frame_heartbeat(struct buf *out);

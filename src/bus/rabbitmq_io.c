@@ -1,0 +1,469 @@
+/* The I/O thread of the RabbitMQ engine: the only one that touches the two connections. Each turn
+ * it encodes what is owed (under the lock), flushes what the sockets take, sleeps until there is
+ * something to do, and reads what has come. When a connection breaks, what was underway on it is
+ * put back first (the window sends again, the lanes forget) and then it is opened anew, after a
+ * pause that doubles and is jittered, so that many nodes do not come back at once. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "bus/rabbitmq_bus.h"
+
+enum { ASK_EVERY_US = 1000 * 1000, LOG_EVERY_US = 10 * 1000 * 1000 };
+enum { STOP_WITHIN_US = 1000 * 1000, STOP_LOOK_US = 10 * 1000 };
+enum { PAUSE_FIRST_US = 100 * 1000, PAUSE_MAX_US = 3 * 1000 * 1000 };
+enum { FRAMES_A_TURN = 4096, FRAMES_A_RELEASE = 256 };
+
+static void wake_now(struct bus_rabbitmq *b)
+{
+    uint64_t one = 1;
+    ssize_t n = write(b->wake_fd, &one, sizeof one);
+    (void)n; /* it can only fail when enough of them are there already */
+}
+
+void rabbitmq_io_wake(struct bus_rabbitmq *b)
+{
+    if (atomic_load(&b->asleep) && atomic_exchange(&b->asleep, false))
+        wake_now(b);
+}
+
+/* ---- opening ---- */
+
+static enum err open_out(struct bus_rabbitmq *b, char detail[RABBITMQ_DETAIL_SIZE])
+{
+    struct rabbitmq_link *link = &b->links[SIDE_OUT];
+    uint32_t ready[BUS_LANES_MAX];
+    if (!amqp_channel_open(link->connection, CHANNEL_PUBLISH) ||
+        !rabbitmq_topology_declare(&b->topology, link->connection, CHANNEL_PUBLISH, ready) ||
+        !amqp_confirm_select(link->connection, CHANNEL_PUBLISH) ||
+        !amqp_channel_open(link->connection, CHANNEL_ASK))
+        return rabbitmq_link_outcome(link, "RabbitMQ", detail);
+    pthread_mutex_lock(&b->lock);
+    for (size_t i = 0; i < b->topology.lanes; i++)
+        b->lanes[i].at_broker =
+            (int64_t)(ready[i] + rabbitmq_window_count(&b->window, (uint16_t)i));
+    b->progress_us = rabbitmq_mono_us();
+    pthread_mutex_unlock(&b->lock);
+    return OK;
+}
+
+static enum err open_in(struct bus_rabbitmq *b, char detail[RABBITMQ_DETAIL_SIZE])
+{
+    struct rabbitmq_link *link = &b->links[SIDE_IN];
+    uint32_t ready[BUS_LANES_MAX];
+    for (size_t i = 0; i < b->topology.lanes; i++) {
+        amqp_channel_t channel = (amqp_channel_t)(CHANNEL_LANE + i);
+        b->arriving[i].state = ARRIVING_NOTHING;
+        if (!amqp_channel_open(link->connection, channel) ||
+            (i == 0 &&
+             !rabbitmq_topology_declare(&b->topology, link->connection, channel, ready)) ||
+            !amqp_basic_qos(link->connection, channel, 0, (uint16_t)b->prefetch, 0) ||
+            !amqp_basic_consume(link->connection, channel, amqp_cstring_bytes(b->topology.lane[i]),
+                                amqp_empty_bytes, 0, 0, 0, amqp_empty_table))
+            return rabbitmq_link_outcome(link, "RabbitMQ", detail);
+    }
+    return OK;
+}
+
+static enum err open_side(struct bus_rabbitmq *b, enum rabbitmq_side side,
+                          char detail[RABBITMQ_DETAIL_SIZE])
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s (%s)", b->node, side == SIDE_OUT ? "publishes" : "takes");
+    enum err e = rabbitmq_link_open(&b->links[side], &b->address, name, detail);
+    if (e)
+        return e;
+    e = side == SIDE_OUT ? open_out(b, detail) : open_in(b, detail);
+    if (e) {
+        rabbitmq_link_close(&b->links[side], false);
+        return e;
+    }
+    b->unread[side] = true;
+    pthread_mutex_lock(&b->lock);
+    b->is_open[side] = true;
+    pthread_mutex_unlock(&b->lock);
+    return OK;
+}
+
+static bool side_is_used(const struct bus_rabbitmq *b, enum rabbitmq_side side)
+{
+    return side == SIDE_OUT || !b->publish_only;
+}
+
+static void init_routes(struct bus_rabbitmq *b)
+{
+    const struct rabbitmq_topology *t = &b->topology;
+    for (size_t i = 0; i < t->lanes; i++) {
+        rabbitmq_route_init(&b->routes[i].lane, CHANNEL_PUBLISH, "", t->lane[i]);
+        for (int s = 0; s < RABBITMQ_STEPS; s++)
+            rabbitmq_route_init(&b->routes[i].delay[s], CHANNEL_PUBLISH, t->delay[s], t->lane[i]);
+    }
+}
+
+enum err rabbitmq_io_connect(struct bus_rabbitmq *b, char detail[RABBITMQ_DETAIL_SIZE])
+{
+    init_routes(b);
+    rand_seed(&b->rand, (uint64_t)rabbitmq_mono_us() ^ (uint64_t)getpid() << 32);
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        if (!side_is_used(b, (enum rabbitmq_side)side))
+            continue;
+        enum err e = open_side(b, (enum rabbitmq_side)side, detail);
+        if (e) {
+            rabbitmq_link_close(&b->links[SIDE_OUT], false);
+            return e;
+        }
+    }
+    return OK;
+}
+
+/* ---- breaking and coming back ---- */
+
+static const char *side_name(enum rabbitmq_side side)
+{
+    return side == SIDE_OUT ? "publish" : "take";
+}
+
+static void pause_side(struct bus_rabbitmq *b, enum rabbitmq_side side)
+{
+    int64_t pause_us = PAUSE_FIRST_US;
+    for (unsigned i = 0; i < b->failures[side] && pause_us < PAUSE_MAX_US; i++)
+        pause_us *= 2;
+    if (pause_us > PAUSE_MAX_US)
+        pause_us = PAUSE_MAX_US;
+    b->retry_us[side] =
+        rabbitmq_mono_us() + pause_us / 2 + (int64_t)rand_below(&b->rand, (uint64_t)pause_us / 2);
+    b->failures[side]++;
+}
+
+static void side_broke(struct bus_rabbitmq *b, enum rabbitmq_side side, const char *why)
+{
+    log_warn("a connection to the message broker broke", LOG_CSTR("side", side_name(side)),
+             LOG_CSTR("reason", why));
+    rabbitmq_link_close(&b->links[side], false);
+    pthread_mutex_lock(&b->lock);
+    b->is_open[side] = false;
+    if (side == SIDE_OUT) {
+        rabbitmq_window_lost(&b->window);
+    } else {
+        for (size_t i = 0; i < b->topology.lanes; i++)
+            rabbitmq_lane_lost(&b->lanes[i]);
+    }
+    pthread_mutex_unlock(&b->lock);
+    b->failures[side] = 0;
+    pause_side(b, side);
+}
+
+static void come_back(struct bus_rabbitmq *b, enum rabbitmq_side side)
+{
+    char detail[RABBITMQ_DETAIL_SIZE];
+    enum err e = open_side(b, side, detail);
+    if (e) {
+        pause_side(b, side);
+        if (b->failures[side] == 2 || rabbitmq_mono_us() >= b->log_after_us) {
+            b->log_after_us = rabbitmq_mono_us() + LOG_EVERY_US;
+            log_warn("the message broker cannot be reached", LOG_CSTR("error", err_name(e)),
+                     LOG_CSTR("reason", detail));
+        }
+        return;
+    }
+    log_info("connected to the message broker again", LOG_CSTR("side", side_name(side)),
+             LOG_INT("tries", b->failures[side]));
+    b->failures[side] = 0;
+    pthread_mutex_lock(&b->lock);
+    b->reconnects++;
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* ---- sending ---- */
+
+static void send_acks(struct bus_rabbitmq *b, bool all)
+{
+    struct rabbitmq_link *link = &b->links[SIDE_IN];
+    for (size_t i = 0; i < b->topology.lanes; i++) {
+        struct rabbitmq_lane *l = &b->lanes[i];
+        if (!all && !rabbitmq_acks_are_urgent(l))
+            continue;
+        uint64_t delivery;
+        bool multiple;
+        while (rabbitmq_lane_next_ack(l, &delivery, &multiple))
+            rabbitmq_frame_ack(&link->out, (uint16_t)(CHANNEL_LANE + i), delivery, multiple);
+    }
+}
+
+static void send_parcels(struct bus_rabbitmq *b)
+{
+    struct rabbitmq_link *link = &b->links[SIDE_OUT];
+    struct rabbitmq_parcel *p;
+    uint8_t bytes[RABBITMQ_WIRE_SIZE];
+    while (link->out.len < RABBITMQ_OUT_ENOUGH && (p = rabbitmq_window_send(&b->window))) {
+        const struct rabbitmq_routes *routes = &b->routes[p->message.lane];
+        rabbitmq_wire_write(&p->message, p->due_ms, bytes);
+        rabbitmq_frame_publish(&link->out, CHANNEL_PUBLISH,
+                               p->step < 0 ? &routes->lane : &routes->delay[p->step], bytes);
+    }
+}
+
+static void ask_counts(struct bus_rabbitmq *b)
+{
+    struct rabbitmq_link *link = &b->links[SIDE_OUT];
+    if (!rabbitmq_link_is_open(link) || link->blocked || rabbitmq_link_has_out(link))
+        return;
+    pthread_mutex_lock(&b->lock);
+    for (size_t i = 0; i < b->topology.lanes; i++) {
+        struct rabbitmq_lane *l = &b->lanes[i];
+        l->acts_before = l->acts_at_ask;
+        l->acts_at_ask = l->acts;
+        rabbitmq_frame_ask_count(&link->out, CHANNEL_ASK, b->topology.lane[i]);
+    }
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* A link whose broker does not read gets nothing more to say until it has been heard. */
+static void encode(struct bus_rabbitmq *b, bool all_acks)
+{
+    struct rabbitmq_link *out = &b->links[SIDE_OUT], *in = &b->links[SIDE_IN];
+    pthread_mutex_lock(&b->lock);
+    if (rabbitmq_link_is_open(in) && in->out.len < RABBITMQ_OUT_ENOUGH)
+        send_acks(b, all_acks);
+    if (rabbitmq_link_is_open(out) && !out->blocked)
+        send_parcels(b);
+    pthread_mutex_unlock(&b->lock);
+}
+
+static void flush(struct bus_rabbitmq *b, int64_t now_us)
+{
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        struct rabbitmq_link *link = &b->links[side];
+        if (!rabbitmq_link_is_open(link))
+            continue;
+        rabbitmq_link_beat(link, now_us);
+        if (!rabbitmq_link_flush(link, now_us))
+            side_broke(b, (enum rabbitmq_side)side, "cannot send");
+    }
+}
+
+/* ---- receiving ---- */
+
+/* Why the broker closes; NULL: this frame does not close anything. */
+static const char *closing(const amqp_frame_t *frame, char text[RABBITMQ_DETAIL_SIZE])
+{
+    if (frame->frame_type != AMQP_FRAME_METHOD)
+        return NULL;
+    amqp_bytes_t reason;
+    if (frame->payload.method.id == AMQP_CONNECTION_CLOSE_METHOD) {
+        const amqp_connection_close_t *m = frame->payload.method.decoded;
+        reason = m->reply_text;
+    } else if (frame->payload.method.id == AMQP_CHANNEL_CLOSE_METHOD) {
+        const amqp_channel_close_t *m = frame->payload.method.decoded;
+        reason = m->reply_text;
+    } else if (frame->payload.method.id == AMQP_BASIC_CANCEL_METHOD ||
+               frame->payload.method.id == AMQP_BASIC_RETURN_METHOD) {
+        reason = amqp_cstring_bytes("a queue is gone");
+    } else {
+        return NULL;
+    }
+    snprintf(text, RABBITMQ_DETAIL_SIZE, "%.*s", (int)reason.len, (const char *)reason.bytes);
+    return text;
+}
+
+/* A bounded number of frames; those left over are read in the next turn. */
+static void read_side(struct bus_rabbitmq *b, enum rabbitmq_side side)
+{
+    struct rabbitmq_link *link = &b->links[side];
+    amqp_frame_t frame;
+    char text[RABBITMQ_DETAIL_SIZE];
+    b->unread[side] = false;
+    for (int n = 1; n <= FRAMES_A_TURN; n++) {
+        int got = rabbitmq_link_next(link, &frame);
+        const char *why = got < 0 ? "the connection is closed" : NULL;
+        if (got > 0)
+            why = closing(&frame, text);
+        if (got > 0 && !why && side == SIDE_OUT)
+            rabbitmq_receive_out(b, &frame);
+        else if (got > 0 && !why && !rabbitmq_receive_in(b, &frame))
+            why = "the broker sent more than it was asked for";
+        if (why) {
+            side_broke(b, side, why);
+            return;
+        }
+        if (got == 0)
+            break;
+        if (n % FRAMES_A_RELEASE == 1) /* between two frames, which the end may not be */
+            rabbitmq_link_read(link);
+        b->unread[side] = n == FRAMES_A_TURN;
+    }
+    rabbitmq_link_read(link);
+}
+
+static void tell_takers(struct bus_rabbitmq *b)
+{
+    uint32_t woken = b->woken;
+    b->woken = 0;
+    for (uint16_t lane = 0; woken && b->on_ready; lane++, woken >>= 1) {
+        if (woken & 1)
+            b->on_ready(b->context, lane);
+    }
+}
+
+/* ---- turns ---- */
+
+static bool has_work(struct bus_rabbitmq *b)
+{
+    struct rabbitmq_link *out = &b->links[SIDE_OUT], *in = &b->links[SIDE_IN];
+    bool work = false;
+    pthread_mutex_lock(&b->lock);
+    if (rabbitmq_link_is_open(out) && !out->blocked && out->out.len < RABBITMQ_OUT_ENOUGH)
+        work = rabbitmq_window_has_waiting(&b->window);
+    if (rabbitmq_link_is_open(in) && in->out.len < RABBITMQ_OUT_ENOUGH) {
+        for (size_t i = 0; i < b->topology.lanes; i++)
+            work |= rabbitmq_acks_are_urgent(&b->lanes[i]);
+    }
+    pthread_mutex_unlock(&b->lock);
+    return work || b->unread[SIDE_OUT] || b->unread[SIDE_IN];
+}
+
+static int sleep_ms(struct bus_rabbitmq *b)
+{
+    int64_t until_us = b->ask_us;
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        int64_t next_us = rabbitmq_link_is_open(&b->links[side])
+                              ? rabbitmq_link_next_beat_us(&b->links[side])
+                              : b->retry_us[side];
+        if (side_is_used(b, (enum rabbitmq_side)side) && next_us < until_us)
+            until_us = next_us;
+    }
+    int64_t left_us = until_us - rabbitmq_mono_us();
+    return left_us <= 0 ? 0 : (int)(left_us / 1000 + 1);
+}
+
+/* `asleep` is set before the last look for work: whoever adds some after that look sees it. */
+static void sleep_and_read(struct bus_rabbitmq *b)
+{
+    struct pollfd fds[1 + SIDE_COUNT] = {{.fd = b->wake_fd, .events = POLLIN}};
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        struct rabbitmq_link *link = &b->links[side];
+        bool open = rabbitmq_link_is_open(link);
+        fds[1 + side] = (struct pollfd){
+            .fd = open ? link->fd : -1,
+            .events = (short)(POLLIN | (open && rabbitmq_link_has_out(link) ? POLLOUT : 0))};
+    }
+    atomic_store(&b->asleep, true);
+    int timeout_ms = has_work(b) ? 0 : sleep_ms(b);
+    int n = poll(fds, COUNT_OF(fds), timeout_ms);
+    atomic_store(&b->asleep, false);
+    uint64_t count;
+    if (n > 0 && (fds[0].revents & POLLIN) && read(b->wake_fd, &count, sizeof count) < 0)
+        CHECK(errno == EAGAIN || errno == EINTR);
+    int64_t now_us = rabbitmq_mono_us();
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        bool heard = n > 0 && (fds[1 + side].revents & (POLLIN | POLLHUP | POLLERR));
+        if (!rabbitmq_link_is_open(&b->links[side]))
+            continue;
+        if (heard)
+            b->links[side].heard_us = now_us;
+        if (heard || b->unread[side])
+            read_side(b, (enum rabbitmq_side)side);
+        else if (rabbitmq_link_is_silent(&b->links[side], now_us))
+            side_broke(b, (enum rabbitmq_side)side, "the broker is silent");
+    }
+    tell_takers(b);
+}
+
+static void keep_open(struct bus_rabbitmq *b)
+{
+    for (int side = 0; side < SIDE_COUNT; side++) {
+        if (side_is_used(b, (enum rabbitmq_side)side) && !rabbitmq_link_is_open(&b->links[side]) &&
+            rabbitmq_mono_us() >= b->retry_us[side])
+            come_back(b, (enum rabbitmq_side)side);
+    }
+}
+
+/* Nothing is left that the broker should know. */
+static bool is_quiet(struct bus_rabbitmq *b)
+{
+    pthread_mutex_lock(&b->lock);
+    bool quiet = !b->is_open[SIDE_OUT] || b->window.in_use == 0;
+    for (size_t i = 0; i < b->topology.lanes && b->is_open[SIDE_IN]; i++)
+        quiet &= b->lanes[i].acks_count == 0;
+    pthread_mutex_unlock(&b->lock);
+    for (int side = 0; side < SIDE_COUNT; side++)
+        quiet &= !rabbitmq_link_is_open(&b->links[side]) || !rabbitmq_link_has_out(&b->links[side]);
+    return quiet;
+}
+
+static bool is_stopping(struct bus_rabbitmq *b)
+{
+    pthread_mutex_lock(&b->lock);
+    bool stopping = b->stopping;
+    pthread_mutex_unlock(&b->lock);
+    return stopping;
+}
+
+static void turn(struct bus_rabbitmq *b)
+{
+    int64_t now_us = rabbitmq_mono_us();
+    bool ask = now_us >= b->ask_us;
+    if (ask) {
+        b->ask_us = now_us + ASK_EVERY_US;
+        ask_counts(b);
+    }
+    encode(b, ask);
+    flush(b, now_us);
+    sleep_and_read(b);
+}
+
+/* What was accepted goes out, and what was done is acked, unless the broker takes too long. */
+static void last_turns(struct bus_rabbitmq *b)
+{
+    int64_t end_us = rabbitmq_mono_us() + STOP_WITHIN_US;
+    for (int64_t now_us; (now_us = rabbitmq_mono_us()) < end_us;) {
+        encode(b, true);
+        flush(b, now_us);
+        if (is_quiet(b))
+            break;
+        b->ask_us = now_us + STOP_LOOK_US; /* nothing is asked any more: it only ends the sleep */
+        sleep_and_read(b);
+    }
+}
+
+static void *io_main(void *arg)
+{
+    struct bus_rabbitmq *b = arg;
+    while (!is_stopping(b)) {
+        keep_open(b);
+        turn(b);
+    }
+    last_turns(b);
+    for (int side = 0; side < SIDE_COUNT; side++)
+        rabbitmq_link_close(&b->links[side], true);
+    return NULL;
+}
+
+enum err rabbitmq_io_start(struct bus_rabbitmq *b)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&b->thread, NULL, io_main, b);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        for (int side = 0; side < SIDE_COUNT; side++)
+            rabbitmq_link_close(&b->links[side], false);
+        return ERR_UNAVAILABLE;
+    }
+    pthread_setname_np(b->thread, "bus");
+    return OK;
+}
+
+void rabbitmq_io_stop(struct bus_rabbitmq *b)
+{
+    pthread_mutex_lock(&b->lock);
+    b->stopping = true;
+    pthread_mutex_unlock(&b->lock);
+    wake_now(b);
+    pthread_join(b->thread, NULL);
+}

@@ -1,0 +1,353 @@
+/* The inside of the PostgreSQL engine, shared by the files postgres*.c and their unit tests; nobody
+ * else includes it.
+ *
+ *     postgres.c            opening, the vtable, statistics, an absent server, the end
+ *     postgres_link.c       one connection: settings, sending, waiting, errors as ours
+ *     postgres_statement.c  prepared statements: cache, rewriting, binding, deferring
+ *     postgres_rows.c       results: streamed or whole, and values as ours
+ *     postgres_writer.c     the queue, the writers, groups and what is run again
+ *     postgres_commit.c     COMMIT, its lost answer, telling in order
+ *     postgres_readers.c    the pool of snapshots
+ *     postgres_schema.c     creating and migrating the tables */
+#pragma once
+
+#include <libpq-fe.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "base/rand.h"
+#include "db/postgres.h"
+
+enum {
+    PG_PARAMETERS_MAX = 32,    /* $1 … $32 */
+    PG_STATEMENTS_MAX = 4096,  /* per connection */
+    PG_SENT_MAX = 256,         /* messages on the way whose answers are not read yet */
+    PG_DEFERRED_MAX = 64,      /* of them writes that nobody waits for */
+    PG_WHOLE_ROWS_MAX = 1024,  /* a result surely not larger is fetched as a whole */
+    PG_KEPT_ROWS_MAX = 100000, /* streamed rows put aside because another statement runs */
+    PG_LOCK_WAIT_MS = 100,     /* behind somebody's row, before it counts as contention */
+    PG_SILENCE_MS = 1000,      /* beyond the statement timeout: then the server is gone */
+    PG_STRIPES = 256
+};
+
+struct pg_db;
+struct pg_rows;
+
+/* ---- connections ---- */
+
+struct pg_statement {
+    const char *sql; /* the caller's text; its address is the key */
+    char *original;  /* a copy of it: an address must not change its text */
+    char *text;      /* as PostgreSQL gets it */
+    char name[12];
+    Oid types[PG_PARAMETERS_MAX]; /* 0: only NULL was ever given */
+    int parameter_count;
+    int8_t limit_parameter; /* LIMIT $n: n; LIMIT with a number ≤ PG_WHOLE_ROWS_MAX: 0; else -1 */
+    bool is_write;          /* anything but SELECT */
+    bool prepared;          /* the server has it, or will once it read what was sent */
+};
+
+enum pg_sent_kind {
+    PG_SENT_CONTROL, /* BEGIN and the like, and PREPARE */
+    PG_SENT_COMMIT,
+    PG_SENT_WRITE, /* a statement without rows */
+    PG_SENT_XID,   /* the transaction's own id */
+    PG_SENT_QUERY, /* a statement with rows: its reader takes them */
+    PG_SENT_SYNC
+};
+
+struct pg_sent {
+    enum pg_sent_kind kind;
+    struct pg_statement *prepares; /* PREPARE: of this */
+};
+
+/* Why something did not work, as the server or libpq said it. */
+struct pg_failure {
+    char state[6]; /* SQLSTATE; "" when there is none */
+    char message[TX_DETAIL_MAX];
+};
+
+enum pg_role { PG_WRITER, PG_READER };
+
+struct pg_link {
+    struct pg_db *db;
+    enum pg_role role;
+    int64_t patience_ms; /* with a statement */
+    PGconn *handle;      /* NULL: not connected */
+    bool lost;           /* the connection failed: nothing more can be had from it */
+
+    struct pg_sent sent[PG_SENT_MAX]; /* a ring: what is on the way, oldest first */
+    size_t sent_first, sent_count;
+    bool unsynchronized;       /* the newest is not followed by a synchronization point */
+    struct pg_rows *streaming; /* whose rows come next */
+
+    bool failed; /* something sent since the last synchronization failed: */
+    struct pg_failure failure;
+    bool has_rows;   /* … or a write returned rows */
+    int64_t changed; /* rows changed by the last write that was answered */
+    uint64_t xid;    /* of the transaction; 0: none known */
+    int64_t life;    /* of the server when we connected; 0: not known (readers never need it) */
+
+    struct pg_statement **slots; /* open addressing by address of the text */
+    size_t statement_count;
+    uint32_t names_given;
+    struct buf scratch; /* DB_IDS arguments as arrays */
+};
+
+void pg_link_init(struct pg_link *l, struct pg_db *db, enum pg_role role);
+void pg_link_done(struct pg_link *l);
+/* Connects when it is not connected. Fails at once while the server is known to be away. */
+enum err pg_link_ensure(struct pg_link *l, char detail[TX_DETAIL_MAX]);
+void pg_link_close(struct pg_link *l);
+/* Notes which life of the server this is: a crash begins a new one. */
+void pg_link_note_life(struct pg_link *l);
+
+/* Notes what was sent. False: no room, or the connection failed. */
+bool pg_link_note(struct pg_link *l, int sent, enum pg_sent_kind kind, struct pg_statement *s);
+/* Sends one of our own fixed texts; its answer is read by the next synchronization. */
+bool pg_link_control(struct pg_link *l, const char *sql);
+bool pg_link_commit(struct pg_link *l); /* the same; that it was undone instead is a failure */
+bool pg_link_sync(struct pg_link *l);   /* sends what is waiting, and a synchronization point */
+/* Reads answers up to a query's rows (for which l->streaming must be set) or to the end. False: the
+ * connection is lost. What failed is in l->failed. */
+bool pg_link_settle(struct pg_link *l);
+/* The next result, or NULL at the end of a statement's or when lost. */
+PGresult *pg_link_result(struct pg_link *l);
+void pg_link_drop_oldest(struct pg_link *l); /* its results are all read */
+void pg_link_take_failure(struct pg_link *l, const PGresult *result);
+
+/* Runs one statement by itself and waits. `out` (may be NULL) gets the first column of the first
+ * row as text, "" when there is none. On failure l->failure says why. */
+bool pg_link_ask(struct pg_link *l, const char *sql, const char *const *values, int n, char *out,
+                 size_t out_size);
+
+/* What an error means to us. */
+enum pg_trouble {
+    PG_FINE,
+    PG_CONTENTION, /* others were in the way: the same may succeed now */
+    PG_CONFLICT,   /* a unique key: statement failed, the transaction need not */
+    PG_LOST,       /* the connection, and with it the transaction */
+    PG_REFUSED     /* this statement cannot be */
+};
+enum pg_trouble pg_failure_trouble(const struct pg_failure *f);
+enum err pg_failure_kind(const struct pg_failure *f, enum pg_role role);
+void pg_failure_describe(const struct pg_failure *f, char detail[TX_DETAIL_MAX]);
+
+/* ---- transactions and statements ---- */
+
+struct pg_tx {
+    struct tx base;
+    struct pg_link *link;
+    struct pg_rows *open;    /* rows not yet done */
+    bool begun;              /* BEGIN is sent */
+    bool careful;            /* writes run one by one, each under a savepoint */
+    bool wrote;              /* the present job sent a write */
+    bool dirty;              /* … or any job of this transaction */
+    bool unasked;            /* a write was sent since the transaction's id was last asked for */
+    size_t deferred;         /* writes sent and not looked at */
+    enum err poison;         /* the transaction cannot commit any more, because of this … */
+    enum pg_trouble trouble; /* … which is of this sort */
+};
+
+void pg_tx_begin(struct pg_tx *tx, struct pg_link *l, bool writable);
+/* Before each further job of the same transaction. */
+void pg_tx_next_job(struct pg_tx *tx);
+/* Closes rows left open and returns what the job must end with, given what run() said. */
+enum err pg_tx_end_job(struct pg_tx *tx, enum err result);
+/* Looks at the answers to everything that was sent. */
+enum err pg_tx_settle(struct pg_tx *tx);
+/* Undoes everything, waiting for it: after that the connection is as new, or lost. */
+void pg_tx_roll_back(struct pg_tx *tx);
+void pg_tx_poison(struct pg_tx *tx, enum err e, enum pg_trouble trouble, const char *detail);
+enum err pg_tx_misuse(struct pg_tx *tx, const char *what, const char *sql);
+void pg_tx_lose(struct pg_tx *tx);
+/* Takes over l->failed and the like after a synchronization. */
+enum err pg_tx_take_failure(struct pg_tx *tx);
+
+enum err pg_statement_exec(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                           int64_t *changed);
+enum err pg_statement_query(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                            struct db_rows *rows);
+void pg_statements_free(struct pg_link *l);
+/* `sql` with each `ids($N)` as a table made from an array; an alias of it needs AS. */
+void pg_statement_rewrite(const char *sql, struct buf *out);
+/* The row limit that the text itself names: see limit_parameter. */
+int pg_statement_find_limit(const char *sql);
+
+/* ---- rows ---- */
+
+/* The rows of one query. Streamed: they come one result each, straight from the connection, until
+ * another statement needs it: then the rest is put aside (`kept`). Whole: one result has all. */
+struct pg_rows {
+    struct pg_tx *tx;
+    PGresult *current;
+    int row, row_count;
+    bool streamed; /* the connection still has more for us */
+    PGresult **kept;
+    size_t kept_count, kept_at, kept_room;
+    enum err error;
+    struct pg_rows *open_next, **open_link;
+};
+
+struct pg_rows *pg_rows_open(struct pg_tx *tx);
+/* The query is sent: waits for its first row, or for all of them. */
+enum err pg_rows_start(struct pg_rows *r, bool streamed, bool careful);
+void pg_rows_close(struct pg_rows *r);
+/* Takes all rows still on the way, so that the connection is free. False: lost, or too many. */
+bool pg_rows_put_aside(struct pg_rows *r);
+bool pg_rows_next(struct db_rows *rows);
+int64_t pg_rows_i64(struct db_rows *rows, int column);
+struct str pg_rows_text(struct db_rows *rows, int column);
+bool pg_rows_null(struct db_rows *rows, int column);
+enum err pg_rows_done(struct db_rows *rows);
+/* A NUMERIC as it travels; false when it is no whole number of 64 bits. */
+bool pg_numeric_i64(const unsigned char *bytes, size_t n, int64_t *out);
+
+/* ---- the order of telling ---- */
+
+struct pg_keys {
+    uint64_t bits[PG_STRIPES / 64];
+};
+
+/* Who is between COMMIT and having told, by the stripes of its events' keys. */
+struct pg_order {
+    pthread_mutex_t lock;
+    pthread_cond_t left;
+    struct pg_keys held;
+    struct pg_turn *first, **last; /* who waits, in the order of coming */
+};
+
+struct pg_turn {
+    struct pg_keys keys;
+    struct pg_turn *next;
+};
+
+void pg_keys_add(struct pg_keys *keys, const struct event_list *events);
+void pg_order_init(struct pg_order *o);
+void pg_order_done(struct pg_order *o);
+/* Waits for everybody who came before with one of the same keys. */
+void pg_order_enter(struct pg_order *o, struct pg_turn *turn);
+void pg_order_leave(struct pg_order *o, const struct pg_turn *turn);
+
+/* ---- writers ---- */
+
+struct pg_slot {
+    struct db_job *job;
+    enum err result;
+    struct event_list events;
+};
+
+struct pg_writer {
+    struct pg_db *db;
+    struct pg_link link;
+    pthread_t thread;
+    bool started;
+    struct rand jitter;
+    struct pg_slot *slots; /* group_max of them */
+    size_t count;
+};
+
+struct pg_writers {
+    struct pg_db *db;
+    struct pg_writer *list;
+    size_t count;
+
+    pthread_mutex_t lock; /* guards what follows, up to `alone_waiting` */
+    pthread_cond_t wake;  /* a job came, or room for it */
+    pthread_cond_t room;  /* for those who try again */
+    struct db_job *head, **tail;
+    size_t waiting;
+    bool stopping;
+    /* How many transactions may run at a time: halved when they get into each other's way, raised
+     * by one after a while of peace. Alone: who failed twice waits until nobody else runs. */
+    size_t allowed, inside, calm;
+    bool alone;
+    size_t alone_waiting;
+
+    pthread_mutex_t hook_lock; /* one commit hook at a time */
+    struct pg_order order;
+    _Atomic uint64_t commits, transactions, failures, retries, lookups;
+    _Atomic bool full;
+};
+
+void pg_writers_init(struct pg_writers *w, struct pg_db *db);
+enum err pg_writers_start(struct pg_writers *w);
+enum err pg_writers_submit(struct pg_writers *w, struct db_job *job);
+void pg_writers_stop(struct pg_writers *w); /* finishes the queue, joins */
+void pg_writers_done(struct pg_writers *w);
+
+enum pg_end {
+    PG_ENDED,       /* every job has its result */
+    PG_AGAIN_LATER, /* contention */
+    PG_AGAIN_NEW,   /* the connection was lost before COMMIT */
+    PG_APART        /* one of the jobs failed in a way that the others must not share */
+};
+
+/* Commits what the transaction did and tells the slots' jobs; or says why not. */
+enum pg_end pg_commit(struct pg_writer *w, struct pg_tx *tx);
+void pg_answer(struct pg_writer *w, struct pg_slot *slot);
+
+/* ---- readers ---- */
+
+struct pg_readers {
+    struct pg_db *db;
+    struct pg_link *links;
+    size_t count;
+    pthread_mutex_t lock;
+    pthread_cond_t returned;
+    struct pg_link **idle; /* a stack: the warmest is taken first */
+    size_t idle_count;
+};
+
+void pg_readers_init(struct pg_readers *r, struct pg_db *db);
+void pg_readers_done(struct pg_readers *r); /* every connection must be back */
+enum err pg_readers_run(struct pg_readers *r, tx_fn run, void *arg, char *detail);
+
+/* ---- schema ---- */
+
+enum { PG_SCHEMA_VERSION = 2 }; /* of schema/postgres.sql; the same as SQLite's */
+
+struct pg_migration {
+    int to;
+    const char *sql; /* only adds: nodes of the version before go on meanwhile */
+};
+
+/* Creates the tables where there are none, or brings them to the last migration's version. */
+enum err pg_schema_prepare(struct pg_link *l, const struct pg_migration *migrations, size_t n,
+                           char detail[TX_DETAIL_MAX]);
+enum err pg_schema_raise_ids(struct pg_link *l, struct id_gen *ids, char detail[TX_DETAIL_MAX]);
+
+extern const char postgres_schema_sql[]; /* schema/postgres.sql, embedded by the build */
+
+/* ---- the engine ---- */
+
+/* When the server was last seen to be away. One caller at a time finds out whether it is back; all
+ * others fail at once. */
+struct pg_absence {
+    pthread_mutex_t lock;
+    int64_t since_ms; /* 0: it is there */
+    int64_t next_ms;  /* not to be tried before */
+};
+
+struct pg_db {
+    struct db base;
+    struct postgres_config config; /* its url is our own copy */
+    struct pg_absence absence;
+    struct pg_writers writers;
+    struct pg_readers readers;
+    _Atomic bool damaged; /* fatal was called */
+    _Atomic uint64_t file_bytes;
+    _Atomic int64_t size_due_ms;
+    _Atomic bool size_wanted;
+};
+
+int64_t pg_now_ms(void);
+bool pg_absence_may_try(struct pg_db *db);
+void pg_absence_end(struct pg_db *db);
+void pg_absence_note(struct pg_db *db);
+int64_t pg_absence_lasted_ms(struct pg_db *db);
+/* The server says that data are damaged: calls `fatal` the first time. */
+void pg_db_damaged(struct pg_db *db, const char *why);
+/* Asks for the database's size when somebody wants it and the last answer is old. */
+void pg_db_measure(struct pg_db *db, struct pg_link *l);

@@ -1,0 +1,115 @@
+/* The pool of connections for reads. A read borrows one, holds one snapshot (REPEATABLE READ, READ
+ * ONLY) from its first statement to its last, and gives it back. As in the SQLite engine the number
+ * of connections is the limit on reads at a time, and who finds none waits at most read_wait_ms.
+ *
+ * Connections are opened when they are first needed. One that turns out to be dead (the server was
+ * restarted, a firewall forgot it) is replaced and the read is run once more, from its beginning:
+ * reads have no effect outside their own results. The end of a read is only sent: its answer is
+ * read at the beginning of the next one. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "db/postgres_engine.h"
+
+static struct timespec deadline_after(int64_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += ms / 1000;
+    t.tv_nsec += (ms % 1000) * 1000000L;
+    if (t.tv_nsec >= 1000000000L) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000L;
+    }
+    return t;
+}
+
+static struct pg_link *borrow(struct pg_readers *r)
+{
+    struct pg_link *l = NULL;
+    pthread_mutex_lock(&r->lock);
+    if (r->idle_count == 0) {
+        struct timespec deadline = deadline_after(r->db->config.read_wait_ms);
+        int waited = 0;
+        while (r->idle_count == 0 && waited != ETIMEDOUT)
+            waited = pthread_cond_timedwait(&r->returned, &r->lock, &deadline);
+    }
+    if (r->idle_count)
+        l = r->idle[--r->idle_count];
+    pthread_mutex_unlock(&r->lock);
+    return l;
+}
+
+static void give_back(struct pg_readers *r, struct pg_link *l)
+{
+    pthread_mutex_lock(&r->lock);
+    r->idle[r->idle_count++] = l;
+    pthread_mutex_unlock(&r->lock);
+    pthread_cond_signal(&r->returned);
+}
+
+/* One snapshot. *again: the connection was lost, or the server undid the read for its own reasons:
+ * the same may succeed now. */
+static enum err run_once(struct pg_link *l, tx_fn run, void *arg, char *detail, bool *again)
+{
+    *again = false;
+    enum err e = pg_link_ensure(l, detail);
+    if (e)
+        return e;
+    struct pg_tx tx;
+    pg_tx_begin(&tx, l, false);
+    e = pg_tx_end_job(&tx, run(&tx.base, arg));
+    event_list_done(&tx.base.events);
+    *again = tx.trouble == PG_LOST || tx.trouble == PG_CONTENTION;
+    memcpy(detail, tx.base.detail, TX_DETAIL_MAX);
+    if (tx.poison)
+        pg_tx_roll_back(&tx);
+    else if (tx.begun && pg_link_control(l, "COMMIT"))
+        pg_link_sync(l);
+    return e;
+}
+
+enum err pg_readers_run(struct pg_readers *r, tx_fn run, void *arg, char *detail)
+{
+    struct pg_link *l = borrow(r);
+    if (!l)
+        return ERR_OVERLOADED;
+    bool again;
+    enum err e = run_once(l, run, arg, detail, &again);
+    if (again)
+        e = run_once(l, run, arg, detail, &again);
+    give_back(r, l);
+    return e;
+}
+
+void pg_readers_init(struct pg_readers *r, struct pg_db *db)
+{
+    *r = (struct pg_readers){.db = db, .count = (size_t)db->config.readers};
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&r->returned, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    r->links = calloc(r->count, sizeof *r->links);
+    r->idle = calloc(r->count, sizeof(struct pg_link *));
+    CHECK(r->links && r->idle);
+    for (size_t i = 0; i < r->count; i++) {
+        pg_link_init(&r->links[i], db, PG_READER);
+        r->idle[r->idle_count++] = &r->links[i];
+    }
+}
+
+void pg_readers_done(struct pg_readers *r)
+{
+    CHECK(r->idle_count == r->count);
+    for (size_t i = 0; i < r->count; i++)
+        pg_link_done(&r->links[i]);
+    free(r->links);
+    free(r->idle);
+    pthread_cond_destroy(&r->returned);
+    pthread_mutex_destroy(&r->lock);
+}

@@ -1,0 +1,163 @@
+/* Which version the tables have, and bringing them to the version this program knows.
+ *
+ * Everything happens in one transaction under an advisory lock: nodes that start at the same time
+ * wait for the first one and then find nothing left to do, and a failure leaves what was there. The
+ * version is in meta, as in SQLite. A higher version than ours is refused at the start; a node that
+ * already runs is not disturbed, because migrations only add (tables, indexes, columns with a
+ * default): what the version before reads and writes stays as it is.
+ *
+ * schema/postgres.sql always holds the newest tables; a change of them adds a migration that leads
+ * there and raises PG_SCHEMA_VERSION together with SQLite's. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/id.h"
+#include "db/postgres_engine.h"
+
+#define ADVISORY_LOCK "5063812098665367110" /* "FanTailF": ours among a database's users */
+
+/* Ids beyond this moment (the year 2058) are not from our generator: an import's mistake must not
+ * push every later id to the end of time. */
+#define ID_FLOOR_LIMIT (INT64_C(1) << 62)
+
+enum { MIGRATION_MS = 600000, STATEMENT_MAX_BYTES = 65536 };
+
+static bool run(struct pg_link *l, const char *sql)
+{
+    return pg_link_ask(l, sql, NULL, 0, NULL, 0);
+}
+
+static enum err fail(struct pg_link *l, const char *doing, char detail[TX_DETAIL_MAX])
+{
+    char why[TX_DETAIL_MAX];
+    pg_failure_describe(&l->failure, why);
+    snprintf(detail, TX_DETAIL_MAX, "%.60s: %.130s", doing, why);
+    enum err e = pg_failure_kind(&l->failure, l->role);
+    return e == ERR_INTERNAL || e == ERR_CONFLICT ? ERR_STORAGE_FAILED : e;
+}
+
+/* Statement by statement, as a pipeline wants them; they end at a semicolon and a newline. */
+static bool run_script(struct pg_link *l, const char *sql)
+{
+    bool ok = true;
+    char *statement = malloc(STATEMENT_MAX_BYTES);
+    CHECK(statement);
+    while (ok && *sql) {
+        const char *end = strstr(sql, ";\n");
+        size_t n = end ? (size_t)(end - sql) : strlen(sql);
+        CHECK(n < STATEMENT_MAX_BYTES);
+        memcpy(statement, sql, n);
+        statement[n] = '\0';
+        ok = run(l, statement);
+        sql = end ? end + 2 : sql + n;
+    }
+    free(statement);
+    return ok;
+}
+
+static bool set_version(struct pg_link *l, int version)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", version);
+    const char *const values[] = {text};
+    return pg_link_ask(l,
+                       "INSERT INTO meta (name, value) VALUES ('schema', $1) "
+                       "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+                       values, 1, NULL, 0);
+}
+
+static enum err migrate(struct pg_link *l, const struct pg_migration *migrations, size_t n,
+                        char detail[TX_DETAIL_MAX])
+{
+    char text[24];
+    int known = n ? migrations[n - 1].to : PG_SCHEMA_VERSION;
+    if (!pg_link_ask(l, "SELECT value FROM meta WHERE name = 'schema'", NULL, 0, text, sizeof text))
+        return fail(l, "reading the schema's version", detail);
+    int64_t version = strtoll(text, NULL, 10);
+    if (version < 1) {
+        snprintf(detail, TX_DETAIL_MAX, "the database has tables of another program");
+        return ERR_STORAGE_FAILED;
+    }
+    if (version > known) {
+        snprintf(detail, TX_DETAIL_MAX,
+                 "the database was written by a newer version (schema %lld, this program knows %d)",
+                 (long long)version, known);
+        return ERR_STORAGE_FAILED;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (migrations[i].to != version + 1)
+            continue;
+        if (!run_script(l, migrations[i].sql) || !set_version(l, migrations[i].to)) {
+            char doing[60];
+            snprintf(doing, sizeof doing, "migration to schema %d", migrations[i].to);
+            return fail(l, doing, detail);
+        }
+        version++;
+    }
+    if (version == known)
+        return OK;
+    snprintf(detail, TX_DETAIL_MAX, "the database has schema %lld, from which nothing leads to %d",
+             (long long)version, known);
+    return ERR_STORAGE_FAILED;
+}
+
+static enum err prepare_locked(struct pg_link *l, const struct pg_migration *migrations, size_t n,
+                               char detail[TX_DETAIL_MAX])
+{
+    char there[8], patience[60];
+    snprintf(patience, sizeof patience, "SET LOCAL statement_timeout = %d", MIGRATION_MS);
+    if (!run(l, patience) || !run(l, "SET LOCAL lock_timeout = 0") ||
+        !run(l, "SELECT pg_advisory_xact_lock(" ADVISORY_LOCK ")"))
+        return fail(l, "locking the schema", detail);
+    if (!pg_link_ask(l, "SELECT CASE WHEN to_regclass('meta') IS NULL THEN 'no' ELSE 'yes' END",
+                     NULL, 0, there, sizeof there))
+        return fail(l, "looking for the tables", detail);
+    if (strcmp(there, "no") == 0 &&
+        (!run_script(l, postgres_schema_sql) || !set_version(l, PG_SCHEMA_VERSION)))
+        return fail(l, "creating the tables", detail);
+    return migrate(l, migrations, n, detail);
+}
+
+/* READ COMMITTED: who waited for the lock must see what the one before did. */
+enum err pg_schema_prepare(struct pg_link *l, const struct pg_migration *migrations, size_t n,
+                           char detail[TX_DETAIL_MAX])
+{
+    if (!run(l, "BEGIN ISOLATION LEVEL READ COMMITTED"))
+        return fail(l, "beginning", detail);
+    l->patience_ms = MIGRATION_MS;
+    enum err e = prepare_locked(l, migrations, n, detail);
+    l->patience_ms = l->db->config.statement_timeout_ms;
+    if (e == OK && !run(l, "COMMIT"))
+        e = fail(l, "keeping the tables", detail);
+    if (e && !l->lost)
+        run(l, "ROLLBACK");
+    return e;
+}
+
+/* ---- ids ---- */
+
+enum err pg_schema_raise_ids(struct pg_link *l, struct id_gen *ids, char detail[TX_DETAIL_MAX])
+{
+    static const char *const tables[] = {"accounts", "posts",    "comments",   "outbox",
+                                         "api_keys", "sessions", "deliveries", "jobs"};
+    /* Positions in the stream of events are kept in meta. Events that were delivered and trimmed
+     * are known only by them, and a new event below such a mark would count as delivered. */
+    char sql[240], text[24];
+    snprintf(sql, sizeof sql,
+             "SELECT max(CAST(value AS NUMERIC)) FROM meta "
+             "WHERE value ~ '^[0-9]{1,19}$' AND CAST(value AS NUMERIC) < %lld",
+             (long long)ID_FLOOR_LIMIT);
+    for (size_t i = 0; i <= COUNT_OF(tables); i++) {
+        if (!pg_link_ask(l, sql, NULL, 0, text, sizeof text))
+            return fail(l, "reading the highest ids", detail);
+        uint64_t highest = strtoull(text, NULL, 10);
+        if (highest > 0)
+            id_gen_raise(ids, highest);
+        if (i < COUNT_OF(tables))
+            snprintf(sql, sizeof sql, "SELECT max(id) FROM %s WHERE id < %lld", tables[i],
+                     (long long)ID_FLOOR_LIMIT);
+    }
+    return OK;
+}

@@ -1,0 +1,563 @@
+/* Statements: each SQL text is prepared once per connection and found again by its address, as in
+ * the SQLite engine; arguments travel in binary with types given by their kinds.
+ *
+ * The types of a statement's parameters are those of the first call. A parameter that was NULL so
+ * far has no type of ours (the server infers one); when it gets a value, the statement is prepared
+ * once more under a new name. A parameter never changes from one kind to another.
+ *
+ * Round trips are what a write costs, so a write whose outcome nobody asks for (tx_exec without
+ * `changed`) is only sent: its answer is looked at with the next statement that waits, or with
+ * COMMIT. It may turn out then that it failed. That is no loss: the transaction is run again. Two
+ * things depend on it:
+ *  - A unique key that is taken ends the whole transaction in PostgreSQL, but only the statement by
+ *    the port's contract. So the transaction is run again carefully: every write waits and has a
+ *    savepoint to go back to. Writes that expect conflicts say ON CONFLICT and never get here.
+ *  - The transaction's own id must be known before COMMIT is sent, or a lost answer could not be
+ *    looked up. The question for it travels with the first statement that waits after a write. */
+#include <endian.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "db/postgres_engine.h"
+
+enum {
+    SLOTS = 2 * PG_STATEMENTS_MAX,
+    OID_BYTEA = 17,
+    OID_INT8 = 20,
+    OID_TEXT = 25,
+    OID_INT8_ARRAY = 1016,
+    SCRATCH_KEEP_BYTES = 65536,
+    MESSAGES_OF_ONE = 8 /* the most that one statement sends: PREPARE, savepoints, … */
+};
+
+/* ---- failures ---- */
+
+void pg_tx_poison(struct pg_tx *tx, enum err e, enum pg_trouble trouble, const char *detail)
+{
+    if (tx->poison)
+        return;
+    tx->poison = e;
+    tx->trouble = trouble;
+    snprintf(tx->base.detail, TX_DETAIL_MAX, "%s", detail);
+}
+
+enum err pg_tx_misuse(struct pg_tx *tx, const char *what, const char *sql)
+{
+    char detail[TX_DETAIL_MAX];
+    snprintf(detail, sizeof detail, "%s: %.120s", what, sql);
+    pg_tx_poison(tx, ERR_INTERNAL, PG_REFUSED, detail);
+    return ERR_INTERNAL;
+}
+
+void pg_tx_lose(struct pg_tx *tx)
+{
+    char detail[TX_DETAIL_MAX];
+    pg_failure_describe(&tx->link->failure, detail);
+    pg_tx_poison(tx, ERR_UNAVAILABLE, PG_LOST, detail);
+}
+
+enum err pg_tx_take_failure(struct pg_tx *tx)
+{
+    struct pg_link *l = tx->link;
+    tx->deferred = 0;
+    if (l->lost) {
+        pg_tx_lose(tx);
+    } else if (l->failed) {
+        char detail[TX_DETAIL_MAX];
+        enum err e = pg_failure_kind(&l->failure, l->role);
+        pg_failure_describe(&l->failure, detail);
+        pg_tx_poison(tx, e, pg_failure_trouble(&l->failure), detail);
+    } else if (l->has_rows) {
+        pg_tx_misuse(tx, "a statement with rows was run as one without", "");
+    }
+    l->failed = l->has_rows = false;
+    return tx->poison;
+}
+
+/* ---- rewriting ---- */
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+/* The length of `ids($N)` at `p`, with the place of `$N`; 0 when it is something else. */
+static size_t match_ids(const char *p, struct str *parameter)
+{
+    if (strncmp(p, "ids($", 5) != 0)
+        return 0;
+    size_t end = 5;
+    while (p[end] >= '0' && p[end] <= '9')
+        end++;
+    if (end == 5 || p[end] != ')')
+        return 0;
+    *parameter = (struct str){p + 4, end - 4};
+    return end + 1;
+}
+
+/* Before version 16 PostgreSQL wants a name for every subquery. */
+static bool has_alias(const char *p)
+{
+    while (*p == ' ')
+        p++;
+    return (p[0] == 'A' || p[0] == 'a') && (p[1] == 'S' || p[1] == 's') && !is_word(p[2]);
+}
+
+void pg_statement_rewrite(const char *sql, struct buf *out)
+{
+    char quote = 0;
+    for (const char *p = sql; *p;) {
+        struct str parameter;
+        size_t length = 0;
+        if (quote) {
+            if (*p == quote)
+                quote = 0;
+        } else if (*p == '\'' || *p == '"') {
+            quote = *p;
+        } else if (p == sql || !is_word(p[-1])) {
+            length = match_ids(p, &parameter);
+        }
+        if (length) {
+            p += length;
+            buf_printf(out, "(SELECT unnest(%.*s::bigint[]) AS id)%s", STR_ARG(parameter),
+                       has_alias(p) ? "" : " AS ids");
+        } else {
+            buf_append(out, p, 1);
+            p++;
+        }
+    }
+    buf_append(out, "", 1);
+}
+
+/* A LIMIT inside parentheses says nothing about the rows that come out. */
+int pg_statement_find_limit(const char *sql)
+{
+    int depth = 0, found = -1;
+    for (const char *p = sql; *p; p++) {
+        depth += (*p == '(') - (*p == ')');
+        if (depth || strncmp(p, "LIMIT ", 6) != 0 || (p > sql && is_word(p[-1])))
+            continue;
+        bool parameter = p[6] == '$';
+        long n = strtol(p + 6 + parameter, NULL, 10);
+        if (parameter)
+            found = n >= 1 && n <= PG_PARAMETERS_MAX ? (int)n : -1;
+        else
+            found = n >= 1 && n <= PG_WHOLE_ROWS_MAX ? 0 : -1;
+    }
+    return found;
+}
+
+/* The highest $n outside quotes. */
+static int count_parameters(const char *sql)
+{
+    int highest = 0;
+    char quote = 0;
+    for (const char *p = sql; *p; p++) {
+        if (quote) {
+            if (*p == quote)
+                quote = 0;
+        } else if (*p == '\'' || *p == '"') {
+            quote = *p;
+        } else if (*p == '$') {
+            int n = atoi(p + 1);
+            highest = n > highest ? n : highest;
+        }
+    }
+    return highest;
+}
+
+static bool is_select(const char *sql)
+{
+    sql += strspn(sql, " \t\r\n(");
+    return strncasecmp(sql, "SELECT", 6) == 0 && !is_word(sql[6]);
+}
+
+/* ---- preparing ---- */
+
+static void statement_free(struct pg_statement *s)
+{
+    free(s->original);
+    free(s->text);
+    free(s);
+}
+
+void pg_statements_free(struct pg_link *l)
+{
+    for (size_t i = 0; l->slots && i < SLOTS; i++)
+        if (l->slots[i])
+            statement_free(l->slots[i]);
+    free(l->slots);
+    l->slots = NULL;
+    l->statement_count = 0;
+}
+
+static struct pg_statement *statement_new(const char *sql)
+{
+    struct pg_statement *s = calloc(1, sizeof *s);
+    CHECK(s);
+    struct buf text;
+    buf_init(&text, 0);
+    pg_statement_rewrite(sql, &text);
+    CHECK(!text.failed);
+    s->sql = sql;
+    s->original = strdup(sql);
+    s->text = text.ptr;
+    CHECK(s->original);
+    s->parameter_count = count_parameters(sql);
+    s->limit_parameter = (int8_t)pg_statement_find_limit(sql);
+    s->is_write = !is_select(sql);
+    return s;
+}
+
+static struct pg_statement *find(struct pg_link *l, const char *sql)
+{
+    if (!l->slots) {
+        l->slots = calloc(SLOTS, sizeof(struct pg_statement *));
+        CHECK(l->slots);
+    }
+    size_t i = hash_u64((uint64_t)(uintptr_t)sql) & (SLOTS - 1);
+    while (l->slots[i] && l->slots[i]->sql != sql)
+        i = (i + 1) & (SLOTS - 1);
+    if (l->slots[i]) {
+        CHECK(strcmp(l->slots[i]->original, sql) == 0);
+        return l->slots[i];
+    }
+    CHECK(l->statement_count < PG_STATEMENTS_MAX); /* texts are literals, and not so many */
+    l->statement_count++;
+    return l->slots[i] = statement_new(sql);
+}
+
+static Oid type_of(const struct db_value *v)
+{
+    switch (v->kind) {
+    case DB_KIND_I64:
+        return OID_INT8;
+    case DB_KIND_TEXT:
+        return OID_TEXT;
+    case DB_KIND_BLOB:
+        return OID_BYTEA;
+    case DB_KIND_IDS:
+        return OID_INT8_ARRAY;
+    case DB_KIND_NULL:
+        break;
+    }
+    return 0;
+}
+
+static enum err prepare(struct pg_tx *tx, struct pg_statement *s, const struct db_value *args,
+                        size_t n)
+{
+    struct pg_link *l = tx->link;
+    bool known = s->prepared;
+    if (n != (size_t)s->parameter_count)
+        return pg_tx_misuse(tx, "wrong number of arguments", s->sql);
+    for (size_t i = 0; i < n; i++) {
+        Oid type = type_of(&args[i]);
+        if (type == 0 || type == s->types[i])
+            continue;
+        if (s->types[i] != 0)
+            return pg_tx_misuse(tx, "an argument of another kind than before", s->sql);
+        s->types[i] = type;
+        known = false;
+    }
+    if (known)
+        return OK;
+    snprintf(s->name, sizeof s->name, "s%u", ++l->names_given);
+    int sent = PQsendPrepare(l->handle, s->name, s->text, (int)n, s->types);
+    if (!pg_link_note(l, sent, PG_SENT_CONTROL, s)) {
+        pg_tx_lose(tx);
+        return tx->poison;
+    }
+    s->prepared = true;
+    return OK;
+}
+
+/* ---- sending ---- */
+
+struct arguments {
+    const char *values[PG_PARAMETERS_MAX];
+    int lengths[PG_PARAMETERS_MAX];
+    int formats[PG_PARAMETERS_MAX];
+    uint64_t numbers[PG_PARAMETERS_MAX]; /* as they travel */
+    size_t lists_at[PG_PARAMETERS_MAX];
+};
+
+/* An array as it travels: dimensions, has NULLs, element type, then each dimension's length and
+ * lower bound, then each element's length and bytes. An empty one has no dimension. */
+static void write_array(struct buf *out, const uint64_t *ids, size_t n)
+{
+    uint32_t head[5] = {htobe32(n > 0), 0, htobe32(OID_INT8), htobe32((uint32_t)n), htobe32(1)};
+    buf_append(out, head, n ? sizeof head : 12);
+    char *to = buf_reserve(out, n * 12);
+    CHECK(to || n == 0);
+    const uint32_t length = htobe32(8);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t id = htobe64(ids[i]);
+        memcpy(to, &length, 4);
+        memcpy(to + 4, &id, 8);
+        to += 12;
+    }
+    out->len += n * 12;
+}
+
+static enum err bind_bytes(struct pg_tx *tx, const struct db_value *v)
+{
+    if (v->bytes.len > INT32_MAX)
+        return tx_fail(&tx->base, ERR_TOO_LARGE, "a value is too large");
+    if (v->kind == DB_KIND_TEXT && v->bytes.len && memchr(v->bytes.ptr, 0, v->bytes.len))
+        return tx_fail(&tx->base, ERR_INVALID, "text must not contain a NUL character");
+    return OK;
+}
+
+static enum err bind(struct pg_tx *tx, const struct db_value *args, size_t n, struct arguments *a)
+{
+    struct buf *lists = &tx->link->scratch;
+    if (lists->cap > SCRATCH_KEEP_BYTES) {
+        buf_done(lists);
+        buf_init(lists, 0);
+    }
+    buf_clear(lists);
+    for (size_t i = 0; i < n; i++) {
+        const struct db_value *v = &args[i];
+        enum err e = OK;
+        a->formats[i] = 1;
+        a->lengths[i] = (int)v->bytes.len;
+        switch (v->kind) {
+        case DB_KIND_NULL:
+            a->values[i] = NULL;
+            break;
+        case DB_KIND_I64:
+            a->numbers[i] = htobe64((uint64_t)v->number);
+            a->values[i] = (const char *)&a->numbers[i];
+            a->lengths[i] = 8;
+            break;
+        case DB_KIND_TEXT:
+        case DB_KIND_BLOB:
+            e = bind_bytes(tx, v);
+            a->values[i] = v->bytes.ptr ? v->bytes.ptr : ""; /* NULL would be NULL */
+            break;
+        case DB_KIND_IDS:
+            a->lists_at[i] = lists->len;
+            write_array(lists, v->ids, v->count);
+            a->lengths[i] = (int)(lists->len - a->lists_at[i]);
+            break;
+        }
+        if (e)
+            return e;
+    }
+    for (size_t i = 0; i < n; i++) /* now the lists stay where they are */
+        if (args[i].kind == DB_KIND_IDS)
+            a->values[i] = lists->ptr + a->lists_at[i];
+    return OK;
+}
+
+/* BEGIN travels with the first statement: a job that only looks at its own arguments costs
+ * nothing. */
+static bool begin(struct pg_tx *tx)
+{
+    if (tx->begun)
+        return true;
+    tx->link->xid = 0;
+    tx->begun = pg_link_control(tx->link, "BEGIN");
+    return tx->begun;
+}
+
+static enum err send_statement(struct pg_tx *tx, struct pg_statement *s,
+                               const struct db_value *args, size_t n, enum pg_sent_kind kind)
+{
+    struct pg_link *l = tx->link;
+    struct arguments a;
+    enum err e = bind(tx, args, n, &a);
+    if (!e && !begin(tx)) {
+        pg_tx_lose(tx);
+        e = tx->poison;
+    }
+    if (!e)
+        e = prepare(tx, s, args, n);
+    if (e)
+        return e;
+    int sent = PQsendQueryPrepared(l->handle, s->name, (int)n, a.values, a.lengths, a.formats, 1);
+    if (!pg_link_note(l, sent, kind, NULL)) {
+        pg_tx_lose(tx);
+        return tx->poison;
+    }
+    if (s->is_write) {
+        tx->wrote = tx->dirty = true;
+        tx->unasked = l->xid == 0;
+    }
+    return OK;
+}
+
+/* Ends a round: asks for the transaction's id when there is one by now, and synchronizes. */
+static enum err end_round(struct pg_tx *tx)
+{
+    static const char xid_sql[] = "SELECT pg_current_xact_id_if_assigned()";
+    struct pg_link *l = tx->link;
+    if (tx->base.writable && tx->unasked) {
+        tx->unasked = false;
+        enum err e = send_statement(tx, find(l, xid_sql), NULL, 0, PG_SENT_XID);
+        if (e)
+            return e;
+    }
+    if (!pg_link_sync(l))
+        pg_tx_lose(tx);
+    return tx->poison;
+}
+
+enum err pg_tx_settle(struct pg_tx *tx)
+{
+    struct pg_link *l = tx->link;
+    if (tx->poison)
+        return tx->poison;
+    if (l->streaming && !pg_rows_put_aside(l->streaming))
+        return tx->poison;
+    if (tx->unasked && end_round(tx))
+        return tx->poison;
+    pg_link_settle(l);
+    return pg_tx_take_failure(tx);
+}
+
+/* ---- running ---- */
+
+/* The statement, with the connection free for it; NULL when the transaction cannot go on. */
+static struct pg_statement *open_statement(struct pg_tx *tx, const char *sql, size_t n)
+{
+    struct pg_link *l = tx->link;
+    if (tx->poison)
+        return NULL;
+    if (n > PG_PARAMETERS_MAX) {
+        pg_tx_misuse(tx, "too many arguments", sql);
+        return NULL;
+    }
+    if (l->streaming && !pg_rows_put_aside(l->streaming))
+        return NULL;
+    if (l->sent_count + MESSAGES_OF_ONE > PG_SENT_MAX && pg_tx_settle(tx))
+        return NULL;
+    return find(l, sql);
+}
+
+/* A write under a savepoint: a taken key undoes it alone. */
+static enum err exec_carefully(struct pg_tx *tx, struct pg_statement *s,
+                               const struct db_value *args, size_t n)
+{
+    struct pg_link *l = tx->link;
+    if (!begin(tx) || !pg_link_control(l, "SAVEPOINT one"))
+        pg_tx_lose(tx);
+    enum err e = tx->poison ? tx->poison : send_statement(tx, s, args, n, PG_SENT_WRITE);
+    if (e) /* by us: the savepoint alone is on its way, which harms nobody */
+        return e;
+    if (!pg_link_control(l, "RELEASE one"))
+        pg_tx_lose(tx);
+    if (end_round(tx))
+        return tx->poison;
+    pg_link_settle(l);
+    if (l->lost || !l->failed || pg_failure_trouble(&l->failure) != PG_CONFLICT)
+        return pg_tx_take_failure(tx);
+    l->failed = false;
+    tx->unasked = l->xid == 0;
+    if (!pg_link_control(l, "ROLLBACK TO one") || !pg_link_control(l, "RELEASE one"))
+        pg_tx_lose(tx);
+    return tx->poison ? tx->poison : ERR_CONFLICT;
+}
+
+enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_value *args, size_t n,
+                           int64_t *changed)
+{
+    struct pg_tx *tx = (struct pg_tx *)base;
+    struct pg_statement *s = open_statement(tx, sql, n);
+    if (!s)
+        return tx->poison;
+    enum err e;
+    bool wrote_before = tx->wrote;
+    if (tx->careful && s->is_write) {
+        e = exec_carefully(tx, s, args, n);
+    } else {
+        e = send_statement(tx, s, args, n, PG_SENT_WRITE);
+        if (e)
+            return e;
+        tx->deferred++;
+        if (base->writable && !changed && tx->deferred < PG_DEFERRED_MAX && s->is_write)
+            return OK;
+        if (!end_round(tx))
+            pg_link_settle(tx->link);
+        e = pg_tx_take_failure(tx);
+    }
+    if (!e && changed)
+        *changed = tx->link->changed;
+    if (!e && tx->link->changed == 0)
+        tx->wrote = wrote_before;
+    return e;
+}
+
+/* Small results are fetched as a whole; a result of unknown size is streamed, so that a hundred
+ * thousand rows take the memory of one. What a write returns is as large as what it changed. */
+static bool is_small(const struct pg_statement *s, const struct db_value *args)
+{
+    if (s->is_write || s->limit_parameter == 0)
+        return true;
+    if (s->limit_parameter < 0 || s->limit_parameter > s->parameter_count)
+        return false;
+    const struct db_value *limit = &args[s->limit_parameter - 1];
+    return limit->kind == DB_KIND_I64 && limit->number <= PG_WHOLE_ROWS_MAX;
+}
+
+enum err pg_statement_query(struct tx *base, const char *sql, const struct db_value *args, size_t n,
+                            struct db_rows *rows)
+{
+    struct pg_tx *tx = (struct pg_tx *)base;
+    struct pg_link *l = tx->link;
+    struct pg_statement *s = open_statement(tx, sql, n);
+    *rows = (struct db_rows){.tx = base, .error = tx->poison};
+    if (!s)
+        return rows->error;
+    bool careful = tx->careful && s->is_write, wrote_before = tx->wrote;
+    if (careful && (!begin(tx) || !pg_link_control(l, "SAVEPOINT one")))
+        pg_tx_lose(tx);
+    rows->error = tx->poison ? tx->poison : send_statement(tx, s, args, n, PG_SENT_QUERY);
+    if (rows->error)
+        return rows->error;
+    if (careful && !pg_link_control(l, "RELEASE one"))
+        pg_tx_lose(tx);
+    rows->error = tx->poison ? tx->poison : end_round(tx);
+    if (rows->error)
+        return rows->error;
+    struct pg_rows *r = pg_rows_open(tx);
+    rows->statement = r;
+    rows->error = pg_rows_start(r, !is_small(s, args), careful);
+    if (!rows->error && r->kept_count == 0)
+        tx->wrote = wrote_before; /* a write returns a row for each that it changed */
+    if (rows->error) {
+        pg_rows_close(r);
+        rows->statement = NULL;
+    }
+    return rows->error;
+}
+
+/* ---- transactions ---- */
+
+void pg_tx_next_job(struct pg_tx *tx)
+{
+    tx->base.events = (struct event_list){0};
+    tx->base.detail[0] = '\0';
+    tx->wrote = false;
+}
+
+void pg_tx_begin(struct pg_tx *tx, struct pg_link *l, bool writable)
+{
+    *tx = (struct pg_tx){.link = l};
+    tx->base.db = &l->db->base;
+    tx->base.ids = l->db->base.ids;
+    tx->base.writable = writable;
+    pg_tx_next_job(tx);
+}
+
+enum err pg_tx_end_job(struct pg_tx *tx, enum err result)
+{
+    while (tx->open)
+        pg_rows_close(tx->open);
+    return tx->poison ? tx->poison : result;
+}

@@ -1,0 +1,386 @@
+/* The writers: one queue, a few threads, each with a connection.
+ *
+ * A writer takes a job, runs it in a transaction and commits it. When more jobs wait than there are
+ * writers, it takes its share of them into the same transaction: one COMMIT, one sync of the
+ * server's log and fewer round trips for all, and rows that everybody wants (the counter of a viral
+ * post) are changed many times by one transaction instead of being fought over by many. No
+ * savepoints separate the jobs: a job that fails before it wrote anything simply fails, which is
+ * the common case; after anything else the transaction is undone and its jobs are run apart, each
+ * in one of its own.
+ *
+ * Transactions that get in each other's way (SERIALIZABLE fails one of them) are run again. Fewer
+ * writers in larger groups get in each other's way less: each failure halves the number of
+ * transactions that may run at a time, and a while of peace allows one more. Who failed twice waits
+ * until it is alone in this process, so that only other nodes can fail it again; that is tried a
+ * bounded number of times, with random pauses.
+ *
+ * A transaction whose connection is lost is run again over a new one. While the server is away the
+ * jobs at hand wait for retry_ms in all, and those that come later fail at once. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "db/postgres_engine.h"
+
+enum {
+    CONTENTION_TRIES = 20,
+    DROP_TRIES = 10, /* of a server that is there and drops us; for one that is away time counts */
+    PAUSE_MIN_MS = 2,
+    PAUSE_MAX_MS = 250,
+    CALM_COMMITS = 32, /* peace after which one more may run */
+    GROUP_MS = 10      /* a group takes no more jobs after this */
+};
+
+/* ---- the queue ---- */
+
+enum err pg_writers_submit(struct pg_writers *all, struct db_job *job)
+{
+    job->next = NULL;
+    job->events = (struct event_list){0};
+    job->result = OK;
+    job->detail[0] = '\0';
+
+    enum err e = OK;
+    pthread_mutex_lock(&all->lock);
+    if (all->stopping) {
+        e = ERR_STOPPING;
+    } else if (atomic_load(&all->db->damaged)) {
+        e = ERR_STORAGE_FAILED;
+    } else if (all->waiting >= all->db->config.queue_max) {
+        e = ERR_OVERLOADED;
+    } else {
+        *all->tail = job;
+        all->tail = &job->next;
+        all->waiting++;
+    }
+    pthread_mutex_unlock(&all->lock);
+    if (e == OK)
+        pthread_cond_signal(&all->wake);
+    return e;
+}
+
+static struct db_job *take_locked(struct pg_writers *all)
+{
+    struct db_job *job = all->head;
+    if (!job)
+        return NULL;
+    all->head = job->next;
+    if (!all->head)
+        all->tail = &all->head;
+    all->waiting--;
+    return job;
+}
+
+static void put_in_slot(struct pg_writer *w, struct db_job *job)
+{
+    struct pg_slot *slot = &w->slots[w->count++];
+    slot->job = job;
+    slot->result = OK;
+}
+
+static bool take_more(struct pg_writer *w)
+{
+    struct pg_writers *all = &w->db->writers;
+    pthread_mutex_lock(&all->lock);
+    struct db_job *job = take_locked(all);
+    pthread_mutex_unlock(&all->lock);
+    if (job)
+        put_in_slot(w, job);
+    return job != NULL;
+}
+
+/* ---- who may run ---- */
+
+static bool is_open_locked(const struct pg_writers *all)
+{
+    return !all->alone && all->alone_waiting == 0 && all->inside < all->allowed;
+}
+
+/* Waits for a first job and for room to run it; *share: how many jobs of the queue are ours. False
+ * when stopping and nothing is left. */
+static bool enter_with_job(struct pg_writer *w, size_t *share)
+{
+    struct pg_writers *all = &w->db->writers;
+    pthread_mutex_lock(&all->lock);
+    while (!(all->head && is_open_locked(all)) && !(all->stopping && !all->head))
+        pthread_cond_wait(&all->wake, &all->lock);
+    *share = all->waiting / all->allowed;
+    struct db_job *job = take_locked(all);
+    if (job)
+        all->inside++;
+    bool more = all->head && is_open_locked(all);
+    pthread_mutex_unlock(&all->lock);
+    if (more)
+        pthread_cond_signal(&all->wake);
+    w->count = 0;
+    if (job)
+        put_in_slot(w, job);
+    if (*share > all->db->config.group_max)
+        *share = all->db->config.group_max;
+    return job != NULL;
+}
+
+/* For another try; alone: with nobody else inside. */
+static void enter_again(struct pg_writers *all, bool alone)
+{
+    pthread_mutex_lock(&all->lock);
+    if (alone) {
+        all->alone_waiting++;
+        while (all->alone || all->inside > 0)
+            pthread_cond_wait(&all->room, &all->lock);
+        all->alone_waiting--;
+        all->alone = true;
+    } else {
+        while (!is_open_locked(all))
+            pthread_cond_wait(&all->room, &all->lock);
+    }
+    all->inside++;
+    pthread_mutex_unlock(&all->lock);
+}
+
+static void leave(struct pg_writers *all, bool contended)
+{
+    pthread_mutex_lock(&all->lock);
+    all->inside--;
+    all->alone = false;
+    if (contended) {
+        all->allowed = all->allowed > 1 ? all->allowed / 2 : 1;
+        all->calm = 0;
+    } else if (all->allowed < all->count && ++all->calm >= CALM_COMMITS) {
+        all->allowed++;
+        all->calm = 0;
+    }
+    pthread_mutex_unlock(&all->lock);
+    pthread_cond_broadcast(&all->room);
+    pthread_cond_signal(&all->wake); /* who takes a job wakes the next when there is more */
+}
+
+/* ---- one try ---- */
+
+/* Runs one job in the group's transaction. False: the transaction must be undone because of it. */
+static bool run_slot(struct pg_tx *tx, struct pg_slot *slot)
+{
+    struct db_job *job = slot->job;
+    pg_tx_next_job(tx);
+    event_list_clear(&slot->events);
+    tx->base.events = slot->events;
+    job->detail[0] = '\0';
+    slot->result = pg_tx_end_job(tx, job->run(&tx->base, job));
+    slot->events = tx->base.events;
+    if (slot->result)
+        memcpy(job->detail, tx->base.detail, TX_DETAIL_MAX);
+    return !tx->poison && !(slot->result && tx->wrote);
+}
+
+/* What to do when a try failed, and admission is still held. A single job's own failure is its
+ * result; a taken key makes it run again carefully. */
+static enum pg_end give_up(struct pg_writer *w, struct pg_tx *tx, bool *careful)
+{
+    enum pg_trouble trouble = tx->trouble;
+    pg_tx_roll_back(tx);
+    if (trouble == PG_CONTENTION)
+        return PG_AGAIN_LATER;
+    if (trouble == PG_LOST)
+        return PG_AGAIN_NEW;
+    if (w->count > 1)
+        return PG_APART;
+    if (trouble == PG_CONFLICT && !*careful) {
+        *careful = true;
+        return PG_APART;
+    }
+    struct pg_slot *slot = &w->slots[0];
+    if (tx->poison) { /* found out by COMMIT */
+        slot->result = tx->poison;
+        memcpy(slot->job->detail, tx->base.detail, TX_DETAIL_MAX);
+    }
+    pg_answer(w, slot);
+    return PG_ENDED;
+}
+
+/* Runs the jobs in the slots, and up to `share` in all from the queue. */
+static enum pg_end try_once(struct pg_writer *w, size_t share, bool *careful)
+{
+    char detail[TX_DETAIL_MAX];
+    enum err e = pg_link_ensure(&w->link, detail);
+    if (e) {
+        for (size_t i = 0; i < w->count; i++)
+            memcpy(w->slots[i].job->detail, detail, TX_DETAIL_MAX);
+        return PG_AGAIN_NEW;
+    }
+    struct pg_tx tx;
+    pg_tx_begin(&tx, &w->link, true);
+    tx.careful = *careful;
+    int64_t end_ms = pg_now_ms() + GROUP_MS;
+    size_t ran = 0;
+    while (ran < w->count || (w->count < share && pg_now_ms() < end_ms && take_more(w))) {
+        if (!run_slot(&tx, &w->slots[ran]))
+            return give_up(w, &tx, careful);
+        ran++;
+    }
+    enum pg_end end = pg_commit(w, &tx);
+    return end == PG_ENDED ? end : give_up(w, &tx, careful);
+}
+
+/* ---- again ---- */
+
+static void pause_before_try(struct pg_writer *w, int tries)
+{
+    int64_t most = PAUSE_MIN_MS;
+    for (int i = 1; i < tries && most < PAUSE_MAX_MS; i++)
+        most *= 2;
+    most = most < PAUSE_MAX_MS ? most : PAUSE_MAX_MS;
+    int64_t us = (int64_t)rand_below(&w->jitter, (uint64_t)most * 1000) + 100;
+    nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
+}
+
+static void end_all(struct pg_writer *w, enum err result)
+{
+    for (size_t i = 0; i < w->count; i++) {
+        w->slots[i].result = result;
+        pg_answer(w, &w->slots[i]);
+    }
+}
+
+struct patience {
+    int contentions, losses, drops;
+};
+
+/* Lets others run, waits, and comes back for the next try; false when patience is over and every
+ * job was told so. */
+static bool come_back(struct pg_writer *w, enum pg_end end, struct patience *p)
+{
+    struct pg_writers *all = &w->db->writers;
+    leave(all, end == PG_AGAIN_LATER);
+    atomic_fetch_add_explicit(&all->retries, 1, memory_order_relaxed);
+    bool over;
+    if (end == PG_AGAIN_LATER) {
+        over = ++p->contentions >= CONTENTION_TRIES;
+        if (!over && p->contentions > 1)
+            pause_before_try(w, p->contentions);
+    } else {
+        int64_t away_ms = pg_absence_lasted_ms(w->db);
+        p->drops += away_ms == 0;
+        over = p->drops >= DROP_TRIES || away_ms >= w->db->config.retry_ms;
+        if (!over && p->losses++ > 0) /* the first time a new connection is all it takes */
+            pause_before_try(w, p->losses + 4);
+    }
+    if (over) {
+        end_all(w, ERR_UNAVAILABLE);
+        return false;
+    }
+    enter_again(all, p->contentions > 1);
+    return true;
+}
+
+/* The jobs in the slots (and further ones up to `share`) to their ends; admission is held at the
+ * beginning and not at the end. */
+static void write_slots(struct pg_writer *w, size_t share)
+{
+    struct patience patience = {0};
+    bool careful = false;
+    for (;;) {
+        enum pg_end end = PG_ENDED;
+        if (atomic_load(&w->db->damaged))
+            end_all(w, ERR_STORAGE_FAILED);
+        else
+            end = try_once(w, share, &careful);
+        if (end == PG_ENDED) {
+            leave(&w->db->writers, false);
+            return;
+        }
+        if (end == PG_APART && w->count > 1)
+            break;
+        if (end != PG_APART && !come_back(w, end, &patience))
+            return;
+    }
+    /* One by one. Slot 0 is where a single job is run: its list of events changes places. */
+    size_t count = w->count;
+    for (size_t i = 0; i < count; i++) {
+        struct pg_slot first = w->slots[0];
+        w->slots[0] = w->slots[i];
+        w->slots[i] = first;
+        w->count = 1;
+        if (i > 0)
+            enter_again(&w->db->writers, false);
+        write_slots(w, 0);
+    }
+}
+
+static void *writer_main(void *arg)
+{
+    struct pg_writer *w = arg;
+    size_t share;
+    while (enter_with_job(w, &share)) {
+        write_slots(w, share);
+        pg_db_measure(w->db, &w->link);
+    }
+    return NULL;
+}
+
+/* ---- life cycle ---- */
+
+void pg_writers_init(struct pg_writers *all, struct pg_db *db)
+{
+    *all = (struct pg_writers){.db = db, .count = (size_t)db->config.writers};
+    all->allowed = all->count;
+    all->tail = &all->head;
+    pthread_mutex_init(&all->lock, NULL);
+    pthread_mutex_init(&all->hook_lock, NULL);
+    pthread_cond_init(&all->wake, NULL);
+    pthread_cond_init(&all->room, NULL);
+    pg_order_init(&all->order);
+    all->list = calloc(all->count, sizeof *all->list);
+    CHECK(all->list);
+    for (size_t i = 0; i < all->count; i++) {
+        struct pg_writer *w = &all->list[i];
+        w->db = db;
+        pg_link_init(&w->link, db, PG_WRITER);
+        rand_seed(&w->jitter, (uint64_t)(uintptr_t)w ^ (uint64_t)pg_now_ms());
+        w->slots = calloc(db->config.group_max, sizeof *w->slots);
+        CHECK(w->slots);
+    }
+}
+
+enum err pg_writers_start(struct pg_writers *all)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        struct pg_writer *w = &all->list[i];
+        if (pthread_create(&w->thread, NULL, writer_main, w) != 0)
+            return ERR_NO_MEMORY;
+        pthread_setname_np(w->thread, "db-writer");
+        w->started = true;
+    }
+    return OK;
+}
+
+void pg_writers_stop(struct pg_writers *all)
+{
+    pthread_mutex_lock(&all->lock);
+    all->stopping = true;
+    pthread_mutex_unlock(&all->lock);
+    pthread_cond_broadcast(&all->wake);
+    for (size_t i = 0; i < all->count; i++) {
+        if (all->list[i].started)
+            pthread_join(all->list[i].thread, NULL);
+        all->list[i].started = false;
+    }
+}
+
+void pg_writers_done(struct pg_writers *all)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        struct pg_writer *w = &all->list[i];
+        pg_link_done(&w->link);
+        for (size_t k = 0; k < all->db->config.group_max; k++)
+            event_list_done(&w->slots[k].events);
+        free(w->slots);
+    }
+    free(all->list);
+    pg_order_done(&all->order);
+    pthread_cond_destroy(&all->wake);
+    pthread_cond_destroy(&all->room);
+    pthread_mutex_destroy(&all->hook_lock);
+    pthread_mutex_destroy(&all->lock);
+}

@@ -1,0 +1,225 @@
+/* Making derived things anew from truth, account by account, while the server goes on.
+ *
+ * A timeline is begun anew in one act of the views: from then on it collects what is pushed, and
+ * whoever reads the feed meanwhile gets it from truth, as after a restart. Truth is read after that
+ * moment, so what the snapshot does not show was pushed, or will be, while the timeline collects.
+ * Nobody ever sees a page from a half-made timeline. A reader may begin a rebuild of the same
+ * timeline at the same time; the first to end makes it ready, which the views guarantee.
+ *
+ * Counters are counted again by the check's own repair, each in a transaction of its own: the rows
+ * and the number that counts them change together or not at all.
+ *
+ * "Changed" is what an operator wants to know afterwards: was anything wrong? For timelines the ids
+ * before and after are compared as far as both are complete and below the moment at which it began;
+ * an older post whose fan-out arrives just then counts as a difference. */
+#include "model/rebuild.h"
+
+#include "base/arena.h"
+#include "base/check.h"
+#include "base/fault.h"
+#include "base/id.h"
+#include "model/account.h"
+#include "model/feed.h"
+#include "model/truth_check.h"
+
+static const char *const names[REBUILD_KINDS] = {"timelines", "counters"};
+
+const char *rebuild_name(enum rebuild_what what)
+{
+    CHECK(what < REBUILD_KINDS);
+    return names[what];
+}
+
+bool rebuild_parse(struct str name, enum rebuild_what *what)
+{
+    for (int i = 0; i < REBUILD_KINDS; i++) {
+        if (str_eq(name, str_of(names[i]))) {
+            *what = (enum rebuild_what)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+struct rebuilding {
+    struct db *db;
+    struct views *views;
+    struct cards *cards;
+    struct arena arena; /* of one account */
+};
+
+/* ---- timelines ---- */
+
+/* What readers are offered from memory, newest first, at most as many as a timeline holds. */
+struct offer {
+    uint64_t *ids;
+    size_t count;
+    uint64_t floor; /* complete above it; UINT64_MAX: there is no timeline */
+};
+
+static enum err read_offer(struct rebuilding *b, uint64_t viewer, struct offer *out)
+{
+    size_t cap = b->views->cap;
+    out->ids = ARENA_ARRAY(&b->arena, uint64_t, cap);
+    enum err e = views_home(b->views, viewer, UINT64_MAX, out->ids, cap, &out->count, &out->floor);
+    if (!e && out->count == cap && out->ids[cap - 1] - 1 > out->floor)
+        out->floor = out->ids[cap - 1] - 1; /* there may be more below, which was not asked for */
+    return e;
+}
+
+/* Ids at or below `low`, where one of the two is silent, and above `high` do not count. */
+static bool differ(const struct offer *a, const struct offer *b, uint64_t low, uint64_t high)
+{
+    size_t i = 0, k = 0;
+    while (i < a->count && a->ids[i] > high)
+        i++;
+    while (k < b->count && b->ids[k] > high)
+        k++;
+    for (;; i++, k++) {
+        uint64_t x = i < a->count && a->ids[i] > low ? a->ids[i] : 0;
+        uint64_t y = k < b->count && b->ids[k] > low ? b->ids[k] : 0;
+        if (x != y)
+            return true;
+        if (x == 0)
+            return false;
+    }
+}
+
+struct content {
+    uint64_t viewer;
+    size_t max, count;
+    uint64_t *ids;
+    struct arena *arena;
+};
+
+static enum err read_content(struct tx *tx, void *arg)
+{
+    struct content *c = arg;
+    return feed_from_truth(tx, c->viewer, UINT64_MAX, c->max, true, c->arena, c->ids, &c->count);
+}
+
+static enum err rebuild_timeline(struct rebuilding *b, uint64_t viewer, bool *changed)
+{
+    struct offer before, now;
+    uint64_t began = id_next(b->db->ids); /* above every post so far */
+    enum err e = read_offer(b, viewer, &before);
+    if (e || before.floor == UINT64_MAX)
+        return e;
+    e = views_rebuild_anew(b->views, viewer);
+    if (e) /* dropped or begun by somebody meanwhile: then it is made from truth anyhow */
+        return e == ERR_CONFLICT ? OK : e;
+    size_t cap = b->views->cap;
+    struct content c = {.viewer = viewer,
+                        .max = cap + 1, /* one more tells whether there is anything below */
+                        .ids = ARENA_ARRAY(&b->arena, uint64_t, cap + 1),
+                        .arena = &b->arena};
+    e = db_read(b->db, read_content, &c, NULL);
+    if (e) {
+        views_rebuild_give_up(b->views, viewer);
+        return e;
+    }
+    FAULT(rebuild_before_install);
+    bool below = c.count > cap;
+    e = views_rebuild_end(b->views, viewer, c.ids, below ? cap : c.count, below ? c.ids[cap] : 0);
+    if (!e)
+        e = read_offer(b, viewer, &now);
+    if (e || now.floor == UINT64_MAX)
+        return e;
+    *changed = differ(&before, &now, before.floor > now.floor ? before.floor : now.floor, began);
+    return OK;
+}
+
+/* ---- counters ---- */
+
+static enum err rebuild_counters(struct rebuilding *b, uint64_t account, bool *changed)
+{
+    char report[64]; /* what differs is not told one by one here; what does not fit is dropped */
+    struct buf text = buf_over(report, sizeof report);
+    struct json_out j;
+    struct check_result result = {0};
+    json_out_init(&j, &text);
+    json_array_begin(&j);
+    struct check k = {.db = b->db,
+                      .views = b->views,
+                      .cards = b->cards,
+                      .depth = SIZE_MAX,
+                      .repair = true,
+                      .j = &j,
+                      .result = &result};
+    arena_init(&k.arena);
+    enum err e = check_counters(&k, account);
+    if (!e)
+        e = check_post_counters(&k, account);
+    arena_done(&k.arena);
+    *changed = result.counter_errors > 0;
+    return e;
+}
+
+/* ---- the walk ---- */
+
+struct people {
+    uint64_t after, last;
+    size_t max, count;
+    struct {
+        uint64_t id;
+        bool active;
+    } * rows;
+};
+
+/* All accounts and not only the active ones: a long run of others must not make one slice long. */
+static enum err read_people(struct tx *tx, void *arg)
+{
+    struct people *p = arg;
+    struct db_rows rows;
+    p->count = 0;
+    enum err e = tx_query(
+        tx, "SELECT id, state FROM accounts WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3",
+        DB_ARGS(DB_I64(p->after), DB_I64(p->last), DB_I64(p->max)), &rows);
+    if (e)
+        return e;
+    for (; p->count < p->max && db_next(&rows); p->count++) {
+        p->rows[p->count].id = db_id(&rows, 0);
+        p->rows[p->count].active = db_i64(&rows, 1) == ACCOUNT_ACTIVE;
+    }
+    return db_rows_done(&rows);
+}
+
+static enum err rebuild_account(struct rebuilding *b, enum rebuild_what what, uint64_t account,
+                                uint64_t *changed)
+{
+    bool different = false;
+    enum err e = what == REBUILD_TIMELINES ? rebuild_timeline(b, account, &different)
+                                           : rebuild_counters(b, account, &different);
+    arena_reset(&b->arena);
+    *changed += different;
+    return e == ERR_NOT_FOUND ? OK : e; /* deleted meanwhile */
+}
+
+enum err rebuild_slice(struct db *db, struct views *views, struct cards *cards,
+                       enum rebuild_what what, uint64_t after, uint64_t last, size_t max,
+                       uint64_t *next, bool *end, uint64_t *seen, uint64_t *changed)
+{
+    struct rebuilding b = {.db = db, .views = views, .cards = cards};
+    struct arena arena;
+    arena_init(&arena);
+    arena_init(&b.arena);
+    struct people people = {
+        .after = after, .last = last < INT64_MAX ? last : INT64_MAX, .max = max};
+    people.rows = arena_alloc(&arena, max * sizeof *people.rows);
+    *next = after;
+    *end = false;
+    *seen = *changed = 0;
+    enum err e = db_read(db, read_people, &people, NULL);
+    for (size_t i = 0; !e && i < people.count; i++) {
+        if (people.rows[i].active)
+            e = rebuild_account(&b, what, people.rows[i].id, changed);
+        if (e)
+            break;
+        *seen += people.rows[i].active;
+        *next = people.rows[i].id;
+    }
+    *end = !e && (people.count < max || *next >= last);
+    arena_done(&b.arena);
+    arena_done(&arena);
+    return e;
+}

@@ -1,0 +1,233 @@
+/* The engine's numbers: a sample of freshness every second, and what status and
+ * metrics show.
+ *
+ * Everything is read from counters and heads of lists, in time that does not
+ * depend on what waits. What is on the books is counted in truth by the
+ * transactions that change it; it is read once a sample, so that whoever asks
+ * for numbers never waits for the store. */
+#include "base/id.h"
+#include "base/log.h"
+#include "pipe/state.h"
+
+int64_t engine_age_ms(struct engine *g, uint64_t id)
+{
+    int64_t age = id ? clock_wall_ms(g->env.clock) - id_time_ms(id) : 0;
+    return age > 0 ? age : 0;
+}
+
+uint64_t engine_pending(struct engine *g, enum event_type type)
+{
+    uint64_t taken = atomic_load_explicit(&g->taken[type], memory_order_relaxed);
+    uint64_t offered = atomic_load_explicit(&g->offered[type], memory_order_relaxed);
+    return offered > taken ? offered - taken : 0;
+}
+
+uint64_t engine_oldest_pending(struct engine *g)
+{
+    uint64_t found = atomic_load_explicit(&g->oldest_found, memory_order_relaxed);
+    uint64_t oldest = hand_over_oldest(&g->hand_over);
+    return found && (!oldest || found < oldest) ? found : oldest;
+}
+
+/* ---- the sample ---- */
+
+static enum err run_count(struct tx *tx, void *arg)
+{
+    struct truth_counts *c = arg;
+    enum err e = book_counts(tx, c->books, ENGINE_COUNTS_MAX, &c->book_count);
+    return e ? e : outbox_totals(tx, &c->outbox);
+}
+
+static const struct book_count *find_count(const struct truth_counts *c, const struct rule *rule)
+{
+    for (size_t i = 0; i < c->book_count; i++) {
+        const struct book_count *b = &c->books[i];
+        if (strcmp(b->consumer, rule->consumer) == 0 &&
+            strcmp(b->type, event_wire_name(rule->on)) == 0 &&
+            strcmp(b->lane, lane_name(rule->lane)) == 0)
+            return b;
+    }
+    return NULL;
+}
+
+/* The rule's own lane also answers for what was not taken yet and for what is
+ * on the books. */
+static void add_the_rest(struct engine *g, const struct truth_counts *counts,
+                         const struct rule *rule, struct cell_raw *cell)
+{
+    uint64_t pending = engine_pending(g, rule->on);
+    int64_t age_ms = pending ? engine_age_ms(g, engine_oldest_pending(g)) : 0;
+    cell->backlog += pending;
+    cell->oldest_age_ms = age_ms > cell->oldest_age_ms ? age_ms : cell->oldest_age_ms;
+    const struct book_count *b = find_count(counts, rule);
+    if (b) {
+        cell->delayed = b->states[DELIVERY_DELAYED];
+        cell->waiting = b->states[DELIVERY_WAITING];
+        cell->dead = b->states[DELIVERY_DEAD];
+        age_ms = engine_age_ms(g, b->oldest_open);
+        cell->oldest_age_ms = age_ms > cell->oldest_age_ms ? age_ms : cell->oldest_age_ms;
+    }
+    cell->entered = atomic_load_explicit(&g->offered[rule->on], memory_order_relaxed);
+}
+
+static bool lane_is_stopped(struct engine *g, enum lane lane)
+{
+    struct breaker_look look;
+    breaker_look(&g->lanes[lane].breaker, &look);
+    return look.state != BREAKER_CLOSED || atomic_load(&g->paused);
+}
+
+static size_t read_cells(struct engine *g, const struct truth_counts *counts,
+                         struct cell_raw *cells)
+{
+    struct flight_counts flight;
+    flight_count(&g->flight, &flight);
+    for (size_t i = 0; i < flight.cell_count; i++) {
+        const struct rule *rule = &g->rules[flight.cells[i].rule];
+        struct cell_raw *cell = &cells[i];
+        *cell = (struct cell_raw){.rule = flight.cells[i].rule,
+                                  .lane = flight.cells[i].lane,
+                                  .backlog = flight.cells[i].count,
+                                  .entered = flight.cells[i].entered,
+                                  .oldest_age_ms = engine_age_ms(g, flight.cells[i].oldest),
+                                  .stopped = lane_is_stopped(g, flight.cells[i].lane)};
+        if (cell->lane == rule->lane)
+            add_the_rest(g, counts, rule, cell);
+        uint64_t waits = cell->backlog + cell->delayed + cell->waiting;
+        cell->left = cell->entered > waits ? cell->entered - waits : 0;
+    }
+    return flight.cell_count;
+}
+
+int64_t engine_sample_step(struct engine *g)
+{
+    struct truth_counts fresh;
+    struct cell_raw cells[FLIGHT_CELLS_MAX];
+    int64_t now_us = clock_mono_us(g->env.clock);
+    enum err e = db_read(g->env.db, run_count, &fresh, NULL);
+    pthread_mutex_lock(&g->counts_lock);
+    if (!e)
+        g->counts = fresh;
+    else
+        fresh = g->counts; /* as they were: the store says elsewhere that it cannot
+                              be read */
+    pthread_mutex_unlock(&g->counts_lock);
+    size_t n = read_cells(g, &fresh, cells);
+    freshness_sample(g->freshness, cells, n, now_us);
+    return now_us + FRESHNESS_SAMPLE_US;
+}
+
+/* ---- statistics ---- */
+
+static void count_lane(struct engine *g, enum lane lane, const struct flight_counts *counts,
+                       struct lane_stats *out)
+{
+    struct engine_lane *l = &g->lanes[lane];
+    uint64_t units = 0, oldest = 0;
+    for (size_t i = 0; i < counts->cell_count; i++) {
+        if (counts->cells[i].lane != lane)
+            continue;
+        uint64_t first = counts->cells[i].oldest;
+        units += counts->cells[i].count;
+        oldest = first && (!oldest || first < oldest) ? first : oldest;
+    }
+    uint32_t busy;
+    out->name = lane_name(lane);
+    lane_gate_look(&l->gate, &out->concurrency, &out->rate, &busy);
+    out->in_flight = busy < units ? busy : units;
+    out->backlog = units - out->in_flight;
+    out->delivered = atomic_load_explicit(&l->delivered, memory_order_relaxed);
+    out->repeated = atomic_load_explicit(&l->repeated, memory_order_relaxed);
+    out->skipped = atomic_load_explicit(&l->skipped, memory_order_relaxed);
+    out->failed = atomic_load_explicit(&l->failed, memory_order_relaxed);
+    out->oldest_age_ms = engine_age_ms(g, oldest);
+    breaker_look(&l->breaker, &out->breaker);
+}
+
+static void count_states(struct engine *g, const struct flight_counts *flight,
+                         struct event_states *out)
+{
+    for (int type = 0; type < EVENT_TYPE_COUNT; type++)
+        out->pending += engine_pending(g, (enum event_type)type);
+    out->expanded = flight->expanded;
+    out->published = flight->undone - flight->expanded;
+    pthread_mutex_lock(&g->counts_lock);
+    for (size_t i = 0; i < g->counts.book_count; i++) {
+        const uint64_t *states = g->counts.books[i].states;
+        out->delayed += states[DELIVERY_DELAYED] + states[DELIVERY_RETRYING];
+        out->waiting += states[DELIVERY_WAITING];
+        out->dead += states[DELIVERY_DEAD];
+        out->parked += states[DELIVERY_PARKED];
+        out->dropped += states[DELIVERY_DROPPED];
+        out->discarded += states[DELIVERY_DISCARDED];
+    }
+    out->archived = g->counts.outbox.archived;
+    out->settled = g->counts.outbox.settled - g->counts.outbox.archived;
+    pthread_mutex_unlock(&g->counts_lock);
+}
+
+void engine_stats(struct engine *g, struct engine_stats *out)
+{
+    struct flight_counts counts;
+    flight_count(&g->flight, &counts);
+    *out = (struct engine_stats){
+        .settled_through = counts.oldest ? counts.oldest - 1 : counts.passed,
+        .events_taken = atomic_load(&g->events_taken),
+        .events_done = counts.done + atomic_load(&g->events_unwanted),
+        .bus_duplicates = atomic_load(&g->bus_duplicates),
+        .inbox_duplicates = atomic_load(&g->inbox_duplicates),
+        .inbox_unknown = atomic_load(&g->inbox_unknown),
+        .resent = atomic_load(&g->resent),
+        .late = atomic_load(&g->late),
+        .blocked_keys = counts.blocked_keys,
+    };
+    count_states(g, &counts, &out->states);
+    out->undone = out->states.pending + counts.undone;
+    uint64_t oldest = counts.oldest ? counts.oldest : engine_oldest_pending(g);
+    out->oldest_undone_ms = out->undone ? engine_age_ms(g, oldest) : 0;
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        count_lane(g, (enum lane)lane, &counts, &out->lanes[lane]);
+}
+
+/* ---- one event ---- */
+
+struct looking {
+    struct engine *g;
+    struct event_look *out;
+};
+
+static void look_at(void *ctx, const struct flight_seat *s, const struct flight_unit *u)
+{
+    struct looking *l = ctx;
+    l->out->stage = s->walks ? STAGE_PUBLISHED : STAGE_EXPANDED;
+    l->out->members = s->totals.members;
+    l->out->delivered = s->totals.delivered;
+    l->out->repeated = s->totals.repeated;
+    l->out->skipped = s->totals.skipped;
+    if (u->rule == RULE_NONE)
+        return;
+    if (l->out->unit_count == sizeof l->out->units / sizeof l->out->units[0]) {
+        l->out->units_left_out++;
+        return;
+    }
+    l->out->units[l->out->unit_count++] =
+        (struct event_unit){.consumer = l->g->rules[u->rule].consumer,
+                            .lane = lane_name((enum lane)u->lane),
+                            .part = u->cursor.part,
+                            .after = u->cursor.after,
+                            .out = u->state == UNIT_OUT};
+}
+
+void engine_look(struct engine *g, uint64_t event, struct event_look *out)
+{
+    *out = (struct event_look){.stage = STAGE_UNKNOWN};
+    struct looking l = {g, out};
+    if (flight_look(&g->flight, event, look_at, &l))
+        return;
+    struct flight_counts counts;
+    flight_count(&g->flight, &counts);
+    bool was_ahead = event > counts.ahead_after && event <= counts.ahead_passed;
+    if (event > counts.passed && !was_ahead &&
+        event <= atomic_load_explicit(&g->hand_over.offered, memory_order_acquire))
+        out->stage = STAGE_PENDING;
+}

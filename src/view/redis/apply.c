@@ -1,0 +1,326 @@
+/* Changes: what a commit makes true at once.
+ *
+ * An edge lies in two slots, the follower's and the author's, and no act spans both. Each side
+ * decides by the event which change is the latest, so in the end both agree, whatever came first;
+ * in between the graph may be known to one side only, and apply() has not returned yet.
+ *
+ * Whose posts a reader must pull is kept with the reader, since looking at everybody followed would
+ * cost more than the page. So the first pulled post of an author is made known to all followers
+ * before it returns (`spread`); later followers learn it from the reply to their follow. A spread
+ * that died half-way is begun again with the author's next pulled post. What is known to a reader
+ * in excess is harmless: home() looks at whom they follow anyway. */
+#include "port/event.h"
+#include "view/redis/engine.h"
+#include "view/redis/slot.h"
+
+enum { CHANGES_A_FLUSH = 1024, COMMANDS_A_FLUSH = 4096, SPREAD_PAGE = 2000 };
+
+/* ---- queueing; each kind has a fixed number of commands, taken up again in note_… ---- */
+
+static void queue_account(struct redis_views *r, struct batch *b, uint64_t id, uint32_t seen,
+                          bool empty)
+{
+    struct key keys[2];
+    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(id));
+    key_of_account(&keys[1], KEY_TIMELINE, id);
+    queue_script(r, b, SCRIPT_account, keys, 2, 3);
+    batch_arg_u64(b, id);
+    batch_arg_u64(b, seen);
+    batch_arg_u64(b, empty);
+}
+
+static void queue_edge(struct redis_views *r, struct batch *b, const struct view_change *c)
+{
+    bool follow = c->kind == VIEW_FOLLOW;
+    struct key keys[4];
+    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(c->account));
+    key_of_account(&keys[1], KEY_TIMELINE, c->account);
+    key_of_account(&keys[2], follow ? KEY_FOLLOWED : KEY_MUTED, c->account);
+    key_of_account(&keys[3], KEY_RECENT, c->account);
+    queue_script(r, b, SCRIPT_edge, keys, 4, 6);
+    batch_arg_u64(b, c->account);
+    batch_arg_u64(b, c->other);
+    batch_arg_u64(b, c->on);
+    batch_arg_u64(b, event_score(c->event));
+    batch_arg_u64(b, RECENT_KEEP_MS);
+    arg_text(b, follow ? "f" : "m");
+}
+
+static void queue_followed(struct redis_views *r, struct batch *b, const struct view_change *c)
+{
+    struct key keys[5];
+    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(c->other));
+    key_of_account(&keys[1], KEY_TIMELINE, c->other);
+    key_of_account(&keys[2], KEY_FOLLOWERS, c->other);
+    key_of_account(&keys[3], KEY_RECENT, c->other);
+    key_of_account(&keys[4], KEY_PULL_LIST, c->other);
+    queue_script(r, b, SCRIPT_followed, keys, 5, 5);
+    batch_arg_u64(b, c->other);
+    arg_id(b, c->account);
+    batch_arg_u64(b, c->on);
+    batch_arg_u64(b, event_score(c->event));
+    batch_arg_u64(b, RECENT_KEEP_MS);
+}
+
+static void queue_hide(struct redis_views *r, struct batch *b, const struct view_change *c)
+{
+    for (size_t i = 0; i < r->copies; i++) {
+        struct key keys[2] = {r->hidden[i], r->hidden_recent[i]};
+        queue_script(r, b, SCRIPT_hide, keys, 2, 4);
+        batch_arg_u64(b, c->account);
+        batch_arg_u64(b, c->on);
+        batch_arg_u64(b, event_score(c->event));
+        batch_arg_u64(b, RECENT_KEEP_MS);
+    }
+}
+
+static void queue_post(struct redis_views *r, struct batch *b, const struct view_change *c)
+{
+    struct key keys[4];
+    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(c->account));
+    key_of_account(&keys[1], KEY_TIMELINE, c->account);
+    key_of_account(&keys[2], KEY_PULL_LIST, c->account);
+    key_of_bucket(&keys[3], KEY_SPREAD, bucket_of(c->account));
+    queue_script(r, b, c->on ? SCRIPT_posted : SCRIPT_unposted, keys, c->on ? 4 : 3, c->on ? 6 : 2);
+    batch_arg_u64(b, c->account);
+    if (!c->on) {
+        arg_id(b, c->other);
+        return;
+    }
+    arg_post(b, c->other);
+    batch_arg_u64(b, c->value == DELIVERY_PULL);
+    batch_arg_u64(b, r->views.cap);
+    batch_arg_u64(b, r->pull_cap);
+}
+
+static bool is_removal(const struct view_change *c)
+{
+    return c->kind == VIEW_MUTE || c->kind == VIEW_HIDE
+               ? c->on
+               : (c->kind == VIEW_FOLLOW || c->kind == VIEW_POST) && !c->on;
+}
+
+static bool names_itself(const struct view_change *c)
+{
+    return c->kind == VIEW_FOLLOW && c->account == c->other;
+}
+
+/* `empty`: what is said to be a new account may be taken for one. */
+static void queue_change(struct redis_views *r, struct batch *b, const struct view_change *c,
+                         bool empty)
+{
+    if (is_removal(c))
+        batch_replicate(b);
+    switch (c->kind) {
+    case VIEW_ACCOUNT:
+    case VIEW_SEEN:
+        queue_account(r, b, c->account, seen_seconds(c->value), empty);
+        break;
+    case VIEW_HIDE:
+        queue_account(r, b, c->account, 0, false);
+        queue_hide(r, b, c);
+        break;
+    case VIEW_FOLLOW:
+        if (!names_itself(c)) {
+            queue_edge(r, b, c);
+            queue_followed(r, b, c);
+        }
+        break;
+    case VIEW_MUTE:
+        queue_edge(r, b, c);
+        queue_account(r, b, c->other, 0, false);
+        break;
+    case VIEW_POST:
+        queue_post(r, b, c);
+        break;
+    }
+}
+
+/* ---- what came of it ---- */
+
+static void note_account(struct redis_views *r, int64_t is_new, bool empty)
+{
+    tally_add(r, TALLY_ACCOUNTS, is_new);
+    tally_add(r, TALLY_DROPPED, empty ? 0 : is_new);
+}
+
+struct follow_up {
+    bool empty[CHANGES_A_FLUSH]; /* by change: a new account with an empty timeline */
+    struct batch *told;          /* followers who learn of a pull list: the second batch */
+    uint64_t spread[CHANGES_A_FLUSH];
+    size_t spread_count;
+};
+
+static void tell_of_pull_list(struct batch *b, uint64_t follower, uint64_t author)
+{
+    struct key k;
+    key_of_account(&k, KEY_PULLED, follower);
+    batch_begin(b, k.slot, 3);
+    arg_text(b, "SADD");
+    batch_arg(b, key_text(&k));
+    batch_arg_u64(b, author);
+}
+
+/* Reads the replies to one change, from command `at` on; returns where the next one's begin. */
+static size_t note_change(struct redis_views *r, struct batch *b, const struct view_change *c,
+                          size_t at, bool empty, struct follow_up *f)
+{
+    switch (c->kind) {
+    case VIEW_ACCOUNT:
+    case VIEW_SEEN:
+        note_account(r, batch_integer(b, at, 0), empty);
+        return at + 1;
+    case VIEW_HIDE:
+        note_account(r, batch_integer(b, at, 0), false);
+        return at + 1 + r->copies;
+    case VIEW_FOLLOW:
+        if (names_itself(c))
+            return at;
+        note_account(r, reply_number(b, at, 0), false);
+        note_account(r, reply_number(b, at + 1, 0), false);
+        tally_add(r, TALLY_FOLLOWS, reply_number(b, at + 1, 1));
+        if (c->on && reply_number(b, at + 1, 2) == 1)
+            tell_of_pull_list(f->told, c->account, c->other);
+        return at + 2;
+    case VIEW_MUTE:
+        note_account(r, reply_number(b, at, 0), false);
+        note_account(r, batch_integer(b, at + 1, 0), false);
+        return at + 2;
+    case VIEW_POST:
+        note_account(r, reply_number(b, at, 0), false);
+        tally_add(r, TALLY_ENTRIES, reply_number(b, at, 1));
+        tally_add(r, TALLY_PULL_LISTS, reply_number(b, at, 2));
+        if (reply_number(b, at, 3) == 1)
+            f->spread[f->spread_count++] = c->account;
+        return at + 1;
+    }
+    return at;
+}
+
+/* ---- the second half ---- */
+
+static enum err spread(struct redis_views *r, uint64_t author)
+{
+    struct batch *b = batch_borrow(r);
+    uint64_t after = 0, ids[SPREAD_PAGE];
+    size_t n = SPREAD_PAGE;
+    enum err e = OK;
+    while (!e && n == SPREAD_PAGE) {
+        batch_reset(b);
+        queue_followers(r, b, author, after, SPREAD_PAGE);
+        e = batch_flush(b);
+        if (e)
+            break;
+        n = reply_ids(batch_reply(b, 0), ids, SPREAD_PAGE);
+        batch_reset(b);
+        for (size_t i = 0; i < n; i++)
+            tell_of_pull_list(b, ids[i], author);
+        e = batch_flush(b);
+        after = n > 0 ? ids[n - 1] : after;
+    }
+    if (!e) {
+        struct key k;
+        key_of_bucket(&k, KEY_SPREAD, bucket_of(author));
+        batch_reset(b);
+        batch_begin(b, k.slot, 3);
+        arg_text(b, "SADD");
+        batch_arg(b, key_text(&k));
+        batch_arg_u64(b, author);
+        e = batch_flush(b);
+    }
+    batch_return(r, b);
+    return e;
+}
+
+/* A visit is never before the start of a walk that is under way, whatever the clock says: whoever
+ * seems to have come between the walk's two moments would be passed over by both halves of it. The
+ * visit was noted first and the walk is looked for afterwards: a walk that begins in between either
+ * meets the visit or is seen here. */
+static enum err raise_visits(struct redis_views *r, struct batch *b,
+                             const struct view_change *changes, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any |= changes[i].kind == VIEW_SEEN;
+    if (!any)
+        return OK;
+    uint64_t walked = 0;
+    batch_reset(b);
+    batch_begin(b, slot_of(WALKED_KEY), 2);
+    arg_text(b, "GET");
+    batch_arg(b, WALKED_KEY);
+    enum err e = batch_flush(b);
+    if (e || !str_parse_u64(batch_text(b, 0), &walked))
+        return e;
+    batch_reset(b);
+    for (size_t i = 0; i < n; i++)
+        if (changes[i].kind == VIEW_SEEN && seen_seconds(changes[i].value) < walked)
+            queue_account(r, b, changes[i].account, (uint32_t)walked, false);
+    return batch_flush(b);
+}
+
+/* "A new account, and its timeline is empty": true when it is told for the first time. Told again
+ * after everything was lost, it would make an old account's timeline look complete. */
+static enum err look_at_new(struct redis_views *r, struct batch *b,
+                            const struct view_change *changes, size_t n, bool *empty)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct key k;
+        empty[i] = changes[i].kind == VIEW_ACCOUNT && changes[i].on;
+        key_of_bucket(&k, KEY_PEOPLE, bucket_of(changes[i].account));
+        if (empty[i])
+            queue_complete(r, b, k.slot);
+    }
+    enum err e = batch_flush(b);
+    for (size_t i = 0, at = 0; !e && i < n; i++)
+        if (empty[i])
+            empty[i] = reply_is(b, at++, 1);
+    batch_reset(b);
+    return e;
+}
+
+static enum err apply_some(struct redis_views *r, const struct view_change *changes, size_t n)
+{
+    struct batch *b = batch_borrow(r);
+    struct follow_up f = {.told = batch_borrow(r)};
+    enum err e = look_at_new(r, b, changes, n, f.empty);
+    for (size_t i = 0; !e && i < n; i++)
+        queue_change(r, b, &changes[i], f.empty[i]);
+    if (!e)
+        e = batch_flush(b);
+    if (!e && !batch_all_good(b, NULL))
+        e = ERR_UNAVAILABLE;
+    for (size_t i = 0, at = 0; !e && i < n; i++)
+        at = note_change(r, b, &changes[i], at, f.empty[i], &f);
+    if (!e)
+        e = batch_flush(f.told);
+    for (size_t i = 0; !e && i < f.spread_count; i++) {
+        bool repeated = i > 0 && f.spread[i] == f.spread[i - 1];
+        e = repeated ? OK : spread(r, f.spread[i]);
+    }
+    if (!e)
+        e = raise_visits(r, b, changes, n);
+    batch_return(r, b);
+    batch_return(r, f.told);
+    return e;
+}
+
+enum err redis_apply(struct views *v, const struct view_change *changes, size_t n)
+{
+    struct redis_views *r = redis_of(v);
+    enum err e = OK;
+    for (size_t i = 0; i < n; i++)
+        if (changes[i].account == 0 ||
+            ((changes[i].kind == VIEW_FOLLOW || changes[i].kind == VIEW_MUTE) &&
+             changes[i].other == 0))
+            return ERR_BAD_INPUT;
+    for (size_t from = 0, count; !e && from < n; from += count) {
+        size_t commands = 0;
+        for (count = 0; from + count < n && count < CHANGES_A_FLUSH && commands < COMMANDS_A_FLUSH;
+             count++)
+            commands += changes[from + count].kind == VIEW_HIDE ? 1 + r->copies : 2;
+        e = apply_some(r, changes + from, count);
+    }
+    tally_pour(r);
+    return e;
+}

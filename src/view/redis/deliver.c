@@ -1,0 +1,247 @@
+/* Delivery: walking an author's followers and writing a post into their timelines. This is the hot
+ * path.
+ *
+ * A push costs Redis one ZADD for each member: a dropped timeline is no sorted set and refuses it,
+ * a post that is there already is counted as such by ZADD itself, and a post at or below the floor
+ * is added below it, where nobody looks, until the next trim takes it out. Trimming is left to one
+ * push in sixty-four, chosen by member and post: every timeline is trimmed now and then, and no
+ * batch does more than its share.
+ *
+ * Members are account ids. A walk goes by id; the last one met is the position, so that it stays
+ * valid whoever comes or goes, and whichever process walks on. */
+#include "base/hash.h"
+#include "view/redis/engine.h"
+#include "view/redis/slot.h"
+
+enum { READ_MIN = 256, READ_MAX = 2304, PUSH_A_FLUSH = 2048, TRIM_ONE_IN = 64 };
+
+/* How far in the past a visit may lie when it is reported: whoever was last seen within this much
+ * before a walk began is met by the walk over the rest, too. */
+enum { SEEN_LAG_S = 60 };
+
+struct seen_filter {
+    enum audience_part part;
+    uint32_t since, until;
+};
+
+static struct seen_filter filter_of(const struct audience_cursor *c)
+{
+    uint32_t started = seen_seconds(c->started_ms);
+    return (struct seen_filter){c->part, seen_seconds(c->active_since_ms),
+                                started > SEEN_LAG_S ? started - SEEN_LAG_S : 0};
+}
+
+/* "a1700000000" or, when the timeline is dropped, "d1700000000" */
+static bool wanted(const struct seen_filter *f, struct str person)
+{
+    uint64_t seen;
+    if (person.len < 2 || person.ptr[0] != 'a' ||
+        !str_parse_u64((struct str){person.ptr + 1, person.len - 1}, &seen))
+        return false;
+    if (f->part == AUDIENCE_ACTIVE)
+        return seen >= f->since;
+    return seen < f->since || seen >= f->until;
+}
+
+/* Visits from now on count as not before the walk's start; see raise_visits. */
+static enum err note_walk(struct redis_views *r, struct batch *b, const struct audience_cursor *c)
+{
+    uint32_t started = seen_seconds(c->started_ms);
+    if (c->part == AUDIENCE_ALL || started <= atomic_load(&r->walked_at))
+        return OK;
+    batch_reset(b);
+    batch_begin(b, slot_of(WALKED_KEY), 5);
+    batch_arg_script(b, script_of(SCRIPT_raise));
+    arg_text(b, "1");
+    batch_arg(b, WALKED_KEY);
+    batch_arg_u64(b, started);
+    enum err e = batch_flush(b);
+    uint32_t before = atomic_load(&r->walked_at);
+    while (!e && before < started &&
+           !atomic_compare_exchange_weak(&r->walked_at, &before, started)) {
+    }
+    return e;
+}
+
+size_t queue_followers(struct redis_views *r, struct batch *b, uint64_t author, uint64_t after,
+                       size_t max)
+{
+    (void)r;
+    struct key k;
+    char from[1 + ID_DIGITS] = "(";
+    id_digits(after, from + 1);
+    key_of_account(&k, KEY_FOLLOWERS, author);
+    size_t command = batch_begin(b, k.slot, 7);
+    arg_text(b, "ZRANGEBYLEX");
+    batch_arg(b, key_text(&k));
+    batch_arg(b, (struct str){from, sizeof from});
+    arg_text(b, "+");
+    arg_text(b, "LIMIT");
+    arg_text(b, "0");
+    batch_arg_u64(b, max);
+    return command;
+}
+
+/* ERR_UNAVAILABLE also when followers were lost and are not loaded yet: delivery has to wait. */
+static enum err read_followers(struct redis_views *r, struct batch *b, uint64_t author,
+                               uint64_t after, uint64_t *ids, size_t max, size_t *n)
+{
+    struct key k;
+    key_of_bucket(&k, KEY_PEOPLE, bucket_of(author));
+    batch_reset(b);
+    size_t followers = queue_followers(r, b, author, after, max);
+    size_t complete = queue_complete(r, b, k.slot);
+    enum err e = batch_flush(b);
+    if (!e && (!batch_all_good(b, NULL) || !reply_is(b, complete, 1)))
+        e = ERR_UNAVAILABLE;
+    *n = e ? 0 : reply_ids(batch_reply(b, followers), ids, max);
+    return e;
+}
+
+static enum err look_up_people(struct batch *b, const uint64_t *ids, size_t n)
+{
+    batch_reset(b);
+    for (size_t i = 0; i < n; i++) {
+        struct key k;
+        key_of_bucket(&k, KEY_PEOPLE, bucket_of(ids[i]));
+        batch_begin(b, k.slot, 3);
+        batch_arg(b, STR("HGET"));
+        batch_arg(b, key_text(&k));
+        batch_arg_u64(b, ids[i]);
+    }
+    return batch_flush(b);
+}
+
+/* Followers are read in chunks and filtered here. When the page is full the rest of the chunk is
+ * still looked through, so that the last page can say that it is the last. */
+enum err redis_audience(struct views *v, uint64_t author, struct audience_cursor *cursor,
+                        uint64_t *members, size_t max, size_t *n)
+{
+    struct redis_views *r = redis_of(v);
+    struct seen_filter filter = filter_of(cursor);
+    struct batch *b = batch_borrow(r);
+    uint64_t chunk[READ_MAX];
+    bool full = false;
+    *n = 0;
+    enum err e = note_walk(r, b, cursor);
+    while (!e && !cursor->end && !full) {
+        size_t room = max - *n + 1; /* one more tells whether this is the end */
+        size_t least = filter.part == AUDIENCE_ALL ? 1 : READ_MIN;
+        size_t ask = room < least ? least : room < READ_MAX ? room : READ_MAX, got;
+        e = read_followers(r, b, author, cursor->after, chunk, ask, &got);
+        if (!e && filter.part != AUDIENCE_ALL)
+            e = look_up_people(b, chunk, got);
+        for (size_t i = 0; !e && !full && i < got; i++) {
+            if (filter.part == AUDIENCE_ALL || wanted(&filter, batch_text(b, i))) {
+                full = *n == max; /* `after` lies before this one */
+                if (full)
+                    break;
+                members[(*n)++] = chunk[i];
+            }
+            cursor->after = chunk[i];
+        }
+        if (!e && !full)
+            cursor->end = got < ask;
+        full |= *n == max;
+    }
+    batch_return(r, b);
+    return e;
+}
+
+/* ---- pushing ---- */
+
+static void queue_trim(struct redis_views *r, struct batch *b, const struct key *timeline)
+{
+    queue_script(r, b, SCRIPT_trim, timeline, 1, 1);
+    batch_arg_u64(b, r->views.cap);
+}
+
+static bool trims(uint64_t post, uint64_t member)
+{
+    return hash_u64(post ^ member * UINT64_C(0x9e3779b97f4a7c15)) % TRIM_ONE_IN == 0;
+}
+
+static enum err push_some(struct redis_views *r, struct batch *b, uint64_t post,
+                          const uint64_t *members, size_t n, size_t *added)
+{
+    char score[24], digits[ID_DIGITS];
+    struct str score_text = {score, 0}, post_text = {digits, sizeof digits};
+    score_text.len =
+        (size_t)snprintf(score, sizeof score, "%llu", (unsigned long long)id_score(post));
+    id_digits(post, digits);
+    size_t removed = 0;
+    batch_reset(b);
+    for (size_t i = 0; i < n; i++) {
+        struct key k;
+        key_of_account(&k, KEY_TIMELINE, members[i]);
+        batch_begin(b, k.slot, 4);
+        batch_arg(b, STR("ZADD"));
+        batch_arg(b, key_text(&k));
+        batch_arg(b, score_text);
+        batch_arg(b, post_text);
+        if (trims(post, members[i]))
+            queue_trim(r, b, &k);
+    }
+    enum err e = batch_flush(b);
+    if (!e && !batch_all_good(b, "WRONGTYPE"))
+        e = ERR_UNAVAILABLE;
+    for (size_t i = 0, at = 0; !e && i < n; i++) {
+        *added += batch_integer(b, at++, 0) == 1;
+        if (trims(post, members[i]))
+            removed += (size_t)batch_integer(b, at++, 0);
+    }
+    tally_add(r, TALLY_ENTRIES, -(int64_t)removed);
+    return e;
+}
+
+enum err redis_push(struct views *v, uint64_t post, const uint64_t *members, size_t n,
+                    size_t *added)
+{
+    struct redis_views *r = redis_of(v);
+    struct batch *b = batch_borrow(r);
+    enum err e = OK;
+    *added = 0;
+    for (size_t from = 0; !e && from < n; from += PUSH_A_FLUSH)
+        e = push_some(r, b, post, members + from, n - from < PUSH_A_FLUSH ? n - from : PUSH_A_FLUSH,
+                      added);
+    tally_add(r, TALLY_ENTRIES, (int64_t)*added);
+    batch_return(r, b);
+    tally_pour(r);
+    return e;
+}
+
+static enum err retract_some(struct batch *b, uint64_t post, const uint64_t *members, size_t n,
+                             size_t *removed)
+{
+    batch_reset(b);
+    for (size_t i = 0; i < n; i++) {
+        struct key k;
+        key_of_account(&k, KEY_TIMELINE, members[i]);
+        batch_begin(b, k.slot, 3);
+        batch_arg(b, STR("ZREM"));
+        batch_arg(b, key_text(&k));
+        arg_id(b, post);
+    }
+    enum err e = batch_flush(b);
+    if (!e && !batch_all_good(b, "WRONGTYPE"))
+        e = ERR_UNAVAILABLE;
+    for (size_t i = 0; !e && i < n; i++)
+        *removed += batch_integer(b, i, 0) == 1;
+    return e;
+}
+
+enum err redis_retract(struct views *v, uint64_t post, const uint64_t *members, size_t n,
+                       size_t *removed)
+{
+    struct redis_views *r = redis_of(v);
+    struct batch *b = batch_borrow(r);
+    enum err e = OK;
+    *removed = 0;
+    for (size_t from = 0; !e && from < n; from += PUSH_A_FLUSH)
+        e = retract_some(b, post, members + from, n - from < PUSH_A_FLUSH ? n - from : PUSH_A_FLUSH,
+                         removed);
+    tally_add(r, TALLY_ENTRIES, -(int64_t)*removed);
+    batch_return(r, b);
+    tally_pour(r);
+    return e;
+}

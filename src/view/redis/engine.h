@@ -1,0 +1,147 @@
+/* The inside of the Redis views engine, shared by its files.
+ *
+ * An account's own things lie in its bucket's slot (keys.h). Two things belong to everybody:
+ *
+ * Who is hidden. A page asks that about every author on it, and a hidden author must be out of
+ * sight as soon as the change has returned, so nobody may remember the answer. Therefore the set is
+ * kept in copies, one for every 256 slots: a reader asks the copy next to the viewer's own keys,
+ * mostly on the same node and in the same breath, and a change, which is rare, is written to all.
+ * Each copy holds the member 0, too, as long as everything in its 256 slots is complete. When a
+ * node of Redis loses its data these marks go along, and readers are sent to truth.
+ *
+ * When the latest walk over a part of somebody's followers began: one number. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/rand.h"
+#include "port/views.h"
+#include "view/redis/batch.h"
+#include "view/redis/keys.h"
+#include "view/redis/script.h"
+
+enum {
+    COPY_SLOTS = 256,
+    COPIES_MAX = 16384 / COPY_SLOTS,
+    REBUILDS_MAX = 4096,      /* under way in this process */
+    REBUILD_KEEP_MS = 60000,  /* one that is not ended by then counts as given up */
+    RECENT_KEEP_MS = 3600000, /* how late a change may come and still be known to be late */
+    SPARE_BATCHES_MAX = 64
+};
+
+enum tally_part {
+    TALLY_ACCOUNTS,
+    TALLY_FOLLOWS,
+    TALLY_DROPPED,
+    TALLY_ENTRIES,
+    TALLY_PULL_LISTS,
+    TALLY_PARTS
+};
+
+/* A rebuild that this process began: Redis wants its generation back at the end. */
+struct rebuild {
+    uint64_t viewer; /* 0: free */
+    char generation[ID_DIGITS];
+    int64_t until_ms;
+};
+
+struct redis_views {
+    struct views views;
+    struct clock *clock;
+    struct link *link;
+    size_t pull_cap;
+    size_t copies;
+    struct key hidden[COPIES_MAX], hidden_recent[COPIES_MAX];
+
+    pthread_mutex_t lock; /* of what follows */
+    struct batch *spare[SPARE_BATCHES_MAX];
+    size_t spare_count;
+    struct rebuild rebuilds[REBUILDS_MAX];
+    size_t rebuild_count;
+    struct rand rand;
+    unsigned sweep_bucket;
+    char sweep_cursor[24];
+    int64_t bytes, bytes_at_ms;
+
+    _Atomic uint32_t walked_at;         /* as far as this process knows, seconds */
+    _Atomic int64_t tally[TALLY_PARTS]; /* not yet added to the numbers in Redis */
+    _Atomic int64_t poured_at_ms;
+};
+
+static inline struct redis_views *redis_of(struct views *v)
+{
+    return (struct redis_views *)v;
+}
+
+static inline uint32_t seen_seconds(int64_t ms)
+{
+    int64_t seconds = ms / 1000;
+    return seconds < 0 ? 0 : seconds > UINT32_MAX ? UINT32_MAX : (uint32_t)seconds;
+}
+
+/* When the latest walk over a part of somebody's followers began, in seconds. */
+#define WALKED_KEY STR("walked{fantail}")
+
+/* ---- views.c ---- */
+
+struct batch *batch_borrow(struct redis_views *r);
+void batch_return(struct redis_views *r, struct batch *b);
+
+static inline void tally_add(struct redis_views *r, enum tally_part part, int64_t n)
+{
+    if (n != 0)
+        atomic_fetch_add_explicit(&r->tally[part], n, memory_order_relaxed);
+}
+
+void tally_pour(struct redis_views *r); /* into Redis, if it is time */
+
+/* ---- words for queueing: keys, then arguments ---- */
+
+size_t queue_script(struct redis_views *r, struct batch *b, enum script_id id,
+                    const struct key *keys, unsigned key_count, unsigned args);
+void arg_id(struct batch *b, uint64_t id);   /* 19 digits */
+void arg_post(struct batch *b, uint64_t id); /* two arguments: score and 19 digits */
+void arg_text(struct batch *b, const char *text);
+
+/* Is everything complete around that slot? Queued, then answered. */
+size_t queue_complete(struct redis_views *r, struct batch *b, uint16_t slot);
+static inline const struct key *hidden_near(const struct redis_views *r, uint16_t slot)
+{
+    return &r->hidden[r->copies > 1 ? slot / COPY_SLOTS : 0];
+}
+
+/* A script's reply {a, b, …}: the i-th number. */
+int64_t reply_number(const struct batch *b, size_t command, size_t i);
+/* Was it this number, and not an array? */
+bool reply_is(const struct batch *b, size_t command, int64_t n);
+const redisReply *reply_part(const struct batch *b, size_t command, size_t i); /* NULL: none */
+/* Ids (19 digits each) of an array reply; at most `max`. */
+size_t reply_ids(const redisReply *r, uint64_t *ids, size_t max);
+
+/* ---- the port's calls ---- */
+
+enum err redis_apply(struct views *v, const struct view_change *changes, size_t n);
+enum err redis_visible(struct views *v, uint64_t viewer, const uint64_t *authors, size_t n,
+                       bool *out);
+enum err redis_neighbours(struct views *v, uint64_t account, bool followers, uint64_t after,
+                          uint64_t *ids, size_t max, size_t *n);
+enum err redis_audience(struct views *v, uint64_t author, struct audience_cursor *cursor,
+                        uint64_t *members, size_t max, size_t *n);
+enum err redis_push(struct views *v, uint64_t post, const uint64_t *members, size_t n,
+                    size_t *added);
+enum err redis_retract(struct views *v, uint64_t post, const uint64_t *members, size_t n,
+                       size_t *removed);
+enum err redis_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t *ids, size_t max,
+                    size_t *n, uint64_t *floor);
+enum err redis_rebuild(struct views *v, uint64_t viewer, enum view_rebuild step,
+                       const uint64_t *ids, size_t n, uint64_t floor);
+enum err redis_edge(struct views *v, uint64_t viewer, uint64_t author, bool backfill,
+                    const uint64_t *ids, size_t n, uint64_t floor);
+enum err redis_sweep(struct views *v, int64_t seen_before_ms, size_t max_accounts, size_t *dropped,
+                     bool *wrapped);
+
+/* One page of an author's followers above `after`, in the order of ids. */
+size_t queue_followers(struct redis_views *r, struct batch *b, uint64_t author, uint64_t after,
+                       size_t max);

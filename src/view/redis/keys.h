@@ -1,0 +1,49 @@
+/* Names of keys, and ids as text.
+ *
+ * Everything about one account lies in one slot, so that a script can change it in one act. The
+ * hash tag is the account's bucket, one of 4,096, and not the account: what is small (the time of
+ * the last visit) can then share a hash with others, and walking over all accounts is walking over
+ * the buckets. Buckets are what a cluster can be divided into. */
+#pragma once
+
+#include "base/str.h"
+
+enum { BUCKETS = 4096, KEY_MAX = 40, ID_DIGITS = 19 };
+
+/* What is kept for an account. */
+enum key_kind {
+    KEY_TIMELINE = 't',
+    KEY_BUILDERS = 'b',  /* rebuilds under way */
+    KEY_FOLLOWED = 'f',  /* whom it follows */
+    KEY_MUTED = 'm',     /* whom it has muted */
+    KEY_PULLED = 'c',    /* whom of those to pull posts from; may hold too many */
+    KEY_FOLLOWERS = 'F', /* who follows it */
+    KEY_PULL_LIST = 'l', /* its own posts that are pulled */
+    KEY_RECENT = 'r',    /* the latest events that changed its edges */
+    /* for a bucket */
+    KEY_PEOPLE = 'p', /* account → state and last visit */
+    KEY_SPREAD = 'q', /* authors whose followers all know that there is a pull list */
+};
+
+struct key {
+    char text[KEY_MAX];
+    uint8_t len;
+    uint16_t slot;
+};
+
+unsigned bucket_of(uint64_t account);
+void key_of_account(struct key *k, enum key_kind kind, uint64_t account);
+void key_of_bucket(struct key *k, enum key_kind kind, unsigned bucket);
+
+static inline struct str key_text(const struct key *k)
+{
+    return (struct str){k->text, k->len};
+}
+
+/* 19 digits: ids have 63 bits. Order as text is order as numbers. */
+void id_digits(uint64_t id, char out[ID_DIGITS]);
+bool id_from_digits(struct str s, uint64_t *id);
+/* The score of a post: its milliseconds. A double holds 53 bits, ids have 63. */
+uint64_t id_score(uint64_t id);
+/* An event's id without its node: 53 bits, in the same order. */
+uint64_t event_score(uint64_t event);

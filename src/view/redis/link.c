@@ -1,0 +1,438 @@
+/* The nodes, their connections and the slot map.
+ *
+ * Nodes are numbered in the order of their appearance; the map holds a number for each slot and is
+ * read without a lock. A number is given to another node only when all are taken and the cluster no
+ * longer speaks of the old one; connections know whose they are. A map that is out of date is
+ * no error: the node asked answers MOVED and the map learns.
+ *
+ * A node that fails is asked again after a pause (50 ms, doubling to 1 s) and then by one thread
+ * only: the others are told at once that it cannot be reached, so that a dead server costs nobody
+ * more than its timeout. Reads never go to replicas, not even while a master is being replaced: a
+ * replica may lag, and could show what was removed already. */
+#include "view/redis/link.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "view/redis/slot.h"
+
+enum {
+    IDLE_MAX = 64, /* connections kept for each node */
+    RETRY_FIRST_MS = 50,
+    RETRY_LAST_MS = 1000,
+    REFRESH_EVERY_MS = 20,
+    NO_NODE = 0
+};
+
+struct node {
+    char host[URL_HOST_MAX];
+    int port;
+    unsigned tenant; /* counts who had this number */
+    bool known;      /* the cluster spoke of it when it was asked last */
+    bool master, has_replica;
+    struct connection *idle;
+    unsigned idle_count;
+    int64_t down_since_ms; /* 0: it is well */
+    int64_t retry_at_ms;
+    int64_t retry_after_ms;
+};
+
+struct link {
+    struct redis_url url;
+    int64_t failover_wait_ms;
+    pthread_mutex_t lock;
+    pthread_mutex_t refreshing;
+    _Atomic int64_t refreshed_at_ms;
+    _Atomic unsigned node_count;
+    struct node nodes[LINK_NODES_MAX];
+    _Atomic uint16_t map[SLOT_COUNT]; /* node + 1; NO_NODE */
+};
+
+static int64_t now_ms(void)
+{
+    return clock_mono_ms(clock_system()) + 1; /* 0 means never */
+}
+
+static void close_idle(struct node *n)
+{
+    while (n->idle) {
+        struct connection *c = n->idle;
+        n->idle = c->next;
+        redisFree(c->context);
+        free(c);
+    }
+    n->idle_count = 0;
+}
+
+static int find_node(struct link *l, const char *host, int port)
+{
+    for (unsigned i = 0; i < l->node_count; i++)
+        if (l->nodes[i].port == port && strcmp(l->nodes[i].host, host) == 0)
+            return (int)i;
+    return -1;
+}
+
+/* The lock is held. -1: too many nodes, or no host. */
+static int add_node(struct link *l, struct str host, int port)
+{
+    char name[URL_HOST_MAX];
+    if (host.len == 0 || host.len >= sizeof name || port <= 0 || port > 65535)
+        return -1;
+    memcpy(name, host.ptr, host.len);
+    name[host.len] = 0;
+    int found = find_node(l, name, port);
+    if (found >= 0) {
+        l->nodes[found].known = true;
+        return found;
+    }
+    unsigned at = l->node_count;
+    for (unsigned i = 0; at == LINK_NODES_MAX && i < LINK_NODES_MAX; i++)
+        if (!l->nodes[i].known)
+            at = i;
+    if (at == LINK_NODES_MAX)
+        return -1;
+    struct node *n = &l->nodes[at];
+    close_idle(n);
+    *n = (struct node){.port = port, .known = true, .tenant = n->tenant + 1};
+    memcpy(n->host, name, host.len + 1);
+    if (at == l->node_count)
+        atomic_fetch_add(&l->node_count, 1);
+    return (int)at;
+}
+
+struct link *link_new(const struct redis_url *url, int64_t failover_wait_ms)
+{
+    struct link *l = calloc(1, sizeof *l);
+    CHECK(l);
+    l->url = *url;
+    l->failover_wait_ms = failover_wait_ms > 0 ? failover_wait_ms : LINK_FAILOVER_WAIT_MS;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_mutex_init(&l->refreshing, NULL);
+    for (size_t i = 0; i < url->host_count; i++)
+        add_node(l, str_of(url->hosts[i].host), url->hosts[i].port);
+    if (!url->cluster) {
+        l->nodes[0].master = true;
+        for (size_t slot = 0; slot < SLOT_COUNT; slot++)
+            atomic_init(&l->map[slot], 1);
+    }
+    return l;
+}
+
+void link_free(struct link *l)
+{
+    if (!l)
+        return;
+    for (unsigned i = 0; i < l->node_count; i++)
+        close_idle(&l->nodes[i]);
+    pthread_mutex_destroy(&l->lock);
+    pthread_mutex_destroy(&l->refreshing);
+    explicit_bzero(l->url.password, sizeof l->url.password);
+    free(l);
+}
+
+bool link_is_cluster(const struct link *l)
+{
+    return l->url.cluster;
+}
+
+int64_t link_failover_wait_ms(const struct link *l)
+{
+    return l->failover_wait_ms;
+}
+
+int link_node_of(struct link *l, uint16_t slot)
+{
+    return (int)atomic_load_explicit(&l->map[slot % SLOT_COUNT], memory_order_relaxed) - 1;
+}
+
+bool link_has_replica(struct link *l, unsigned node)
+{
+    pthread_mutex_lock(&l->lock);
+    bool has = l->nodes[node].has_replica;
+    pthread_mutex_unlock(&l->lock);
+    return has;
+}
+
+size_t link_masters(struct link *l, unsigned *nodes, size_t max)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&l->lock);
+    for (unsigned i = 0; i < l->node_count && n < max; i++)
+        if (l->nodes[i].master)
+            nodes[n++] = i;
+    pthread_mutex_unlock(&l->lock);
+    return n;
+}
+
+/* ---- connections ---- */
+
+static struct timeval timeval_of(int64_t ms)
+{
+    return (struct timeval){ms / 1000, (ms % 1000) * 1000};
+}
+
+/* One command of the greeting; an error reply (a wrong password) counts as unreachable. */
+static bool greets(redisContext *context, int argc, const char **argv)
+{
+    redisReply *reply = redisCommandArgv(context, argc, argv, NULL);
+    bool good = reply && reply->type != REDIS_REPLY_ERROR;
+    if (reply && !good)
+        log_warn("Redis refuses a connection",
+                 LOG_STR("why", ((struct str){reply->str, reply->len})));
+    if (reply)
+        freeReplyObject(reply);
+    return good;
+}
+
+static bool log_in(const struct link *l, redisContext *context)
+{
+    char db[16];
+    snprintf(db, sizeof db, "%u", l->url.db);
+    if (l->url.password[0]) {
+        bool named = l->url.user[0] != 0;
+        const char *argv[] = {"AUTH", named ? l->url.user : l->url.password, l->url.password};
+        if (!greets(context, named ? 3 : 2, argv))
+            return false;
+    }
+    if (l->url.db > 0 && !greets(context, 2, (const char *[]){"SELECT", db}))
+        return false;
+    /* A stopped process still accepts connections: the kernel does. */
+    return greets(context, 1, (const char *[]){"PING"});
+}
+
+static redisContext *open_context(const struct link *l, const char *host, int port)
+{
+    redisContext *context = redisConnectWithTimeout(host, port, timeval_of(LINK_CONNECT_MS));
+    if (!context)
+        return NULL;
+    if (context->err || redisSetTimeout(context, timeval_of(LINK_PROBE_MS)) != REDIS_OK ||
+        !log_in(l, context) || redisSetTimeout(context, timeval_of(LINK_COMMAND_MS)) != REDIS_OK) {
+        redisFree(context);
+        return NULL;
+    }
+    (void)redisEnableKeepAlive(context);
+    return context;
+}
+
+/* The lock is held. */
+static void note_failure(struct node *n, int64_t now)
+{
+    if (n->down_since_ms == 0) {
+        n->down_since_ms = now;
+        n->retry_after_ms = RETRY_FIRST_MS;
+        log_warn("Redis cannot be reached", LOG_CSTR("host", n->host), LOG_INT("port", n->port));
+    }
+    n->retry_at_ms = now + n->retry_after_ms;
+    n->retry_after_ms =
+        n->retry_after_ms * 2 < RETRY_LAST_MS ? n->retry_after_ms * 2 : RETRY_LAST_MS;
+    close_idle(n);
+}
+
+/* The lock is held. */
+static void note_success(struct node *n, int64_t now)
+{
+    if (n->down_since_ms == 0)
+        return;
+    log_info("Redis answers again", LOG_CSTR("host", n->host), LOG_INT("port", n->port),
+             LOG_INT("after_ms", now - n->down_since_ms));
+    n->down_since_ms = 0;
+}
+
+struct connection *link_take(struct link *l, unsigned node)
+{
+    struct node *n = &l->nodes[node];
+    int64_t now = now_ms();
+    pthread_mutex_lock(&l->lock);
+    struct connection *c = n->idle;
+    if (c) {
+        n->idle = c->next;
+        n->idle_count--;
+        c->fresh = false;
+    }
+    bool wait = !c && n->down_since_ms != 0 && now < n->retry_at_ms;
+    if (!c && !wait && n->down_since_ms != 0) /* one tries, the others do not wait for it */
+        n->retry_at_ms = now + LINK_CONNECT_MS + LINK_PROBE_MS;
+    char host[URL_HOST_MAX];
+    memcpy(host, n->host, sizeof host);
+    int port = n->port;
+    unsigned tenant = n->tenant;
+    pthread_mutex_unlock(&l->lock);
+    if (c || wait)
+        return c;
+    redisContext *context = open_context(l, host, port);
+    pthread_mutex_lock(&l->lock);
+    if (tenant != n->tenant) {
+        if (context)
+            redisFree(context);
+        context = NULL;
+    } else if (context) {
+        note_success(n, now_ms());
+    } else {
+        note_failure(n, now_ms());
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (!context)
+        return NULL;
+    c = malloc(sizeof *c);
+    CHECK(c);
+    *c = (struct connection){.context = context, .node = node, .tenant = tenant, .fresh = true};
+    return c;
+}
+
+static void close_connection(struct connection *c)
+{
+    redisFree(c->context);
+    free(c);
+}
+
+void link_give(struct link *l, struct connection *c)
+{
+    struct node *n = &l->nodes[c->node];
+    pthread_mutex_lock(&l->lock);
+    bool keep = n->idle_count < IDLE_MAX && c->tenant == n->tenant;
+    if (keep) {
+        c->next = n->idle;
+        n->idle = c;
+        n->idle_count++;
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (!keep)
+        close_connection(c);
+}
+
+void link_drop(struct link *l, struct connection *c, bool silent)
+{
+    struct node *n = &l->nodes[c->node];
+    pthread_mutex_lock(&l->lock);
+    if (c->tenant == n->tenant && (silent || c->fresh))
+        note_failure(n, now_ms());
+    else if (c->tenant == n->tenant)
+        close_idle(n); /* the others are as old: the server was restarted */
+    pthread_mutex_unlock(&l->lock);
+    close_connection(c);
+}
+
+int64_t link_down_for_ms(struct link *l, unsigned node)
+{
+    pthread_mutex_lock(&l->lock);
+    int64_t since = l->nodes[node].down_since_ms;
+    pthread_mutex_unlock(&l->lock);
+    return since == 0 ? 0 : now_ms() - since;
+}
+
+/* ---- who serves what ---- */
+
+static struct str text_of(const redisReply *r)
+{
+    return r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS
+               ? (struct str){r->str, r->len}
+               : (struct str){NULL, 0};
+}
+
+/* One node of an entry: [host, port, …]. An empty host: as the one that was asked. */
+static int learn_node(struct link *l, const redisReply *r, unsigned asked)
+{
+    if (r->type != REDIS_REPLY_ARRAY || r->elements < 2 ||
+        r->element[1]->type != REDIS_REPLY_INTEGER || r->element[1]->integer > 65535)
+        return -1;
+    struct str host = text_of(r->element[0]);
+    if (host.len == 0)
+        host = str_of(l->nodes[asked].host);
+    return add_node(l, host, (int)r->element[1]->integer);
+}
+
+/* Entries: [first, last, master, replica…]. Whatever is malformed is passed over. Slots that nobody
+ * serves keep their old node, which knows better by the time it is asked. */
+static bool learn_map(struct link *l, const redisReply *r, unsigned asked)
+{
+    bool learned = false;
+    if (!r || r->type != REDIS_REPLY_ARRAY)
+        return false;
+    pthread_mutex_lock(&l->lock);
+    for (unsigned i = 0; i < l->node_count; i++)
+        l->nodes[i].known = l->nodes[i].master = l->nodes[i].has_replica = false;
+    for (size_t i = 0; i < r->elements; i++) {
+        const redisReply *entry = r->element[i];
+        if (entry->type != REDIS_REPLY_ARRAY || entry->elements < 3 ||
+            entry->element[0]->type != REDIS_REPLY_INTEGER ||
+            entry->element[1]->type != REDIS_REPLY_INTEGER)
+            continue;
+        long long first = entry->element[0]->integer, last = entry->element[1]->integer;
+        int master = learn_node(l, entry->element[2], asked);
+        if (master < 0 || first < 0 || last >= SLOT_COUNT)
+            continue;
+        l->nodes[master].master = true;
+        l->nodes[master].has_replica = entry->elements > 3;
+        for (long long slot = first; slot <= last; slot++)
+            atomic_store_explicit(&l->map[slot], (uint16_t)(master + 1), memory_order_relaxed);
+        learned = true;
+        for (size_t k = 3; k < entry->elements; k++)
+            (void)learn_node(l, entry->element[k], asked);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return learned;
+}
+
+static bool ask_node(struct link *l, unsigned node)
+{
+    struct connection *c = link_take(l, node);
+    if (!c)
+        return false;
+    redisReply *reply = redisCommandArgv(c->context, 2, (const char *[]){"CLUSTER", "SLOTS"}, NULL);
+    bool learned = learn_map(l, reply, node);
+    if (reply)
+        freeReplyObject(reply);
+    if (c->context->err)
+        link_drop(l, c, c->context->err == REDIS_ERR_IO && c->fresh);
+    else
+        link_give(l, c);
+    return learned;
+}
+
+enum err link_refresh(struct link *l)
+{
+    if (!l->url.cluster)
+        return OK;
+    int64_t now = now_ms();
+    if (now - atomic_load(&l->refreshed_at_ms) < REFRESH_EVERY_MS ||
+        pthread_mutex_trylock(&l->refreshing) != 0)
+        return OK;
+    bool learned = false;
+    unsigned count = l->node_count, begin = (unsigned)now % (count ? count : 1);
+    for (unsigned i = 0; i < count && !learned; i++) /* first those that are well */
+        if (link_down_for_ms(l, (begin + i) % count) == 0)
+            learned = ask_node(l, (begin + i) % count);
+    for (unsigned i = 0; i < count && !learned; i++)
+        if (link_down_for_ms(l, (begin + i) % count) > 0)
+            learned = ask_node(l, (begin + i) % count);
+    atomic_store(&l->refreshed_at_ms, now_ms());
+    pthread_mutex_unlock(&l->refreshing);
+    return learned ? OK : ERR_UNAVAILABLE;
+}
+
+int link_moved(struct link *l, unsigned from, uint16_t slot, struct str address, bool for_good)
+{
+    const char *colon = address.len > 0 ? memrchr(address.ptr, ':', address.len) : NULL;
+    uint64_t port;
+    if (!colon || slot >= SLOT_COUNT)
+        return -1;
+    struct str host = {address.ptr, (size_t)(colon - address.ptr)};
+    if (!str_parse_u64((struct str){colon + 1, address.len - host.len - 1}, &port) || port > 65535)
+        return -1;
+    if (host.len == 0)
+        host = str_of(l->nodes[from].host);
+    pthread_mutex_lock(&l->lock);
+    int node = add_node(l, host, (int)port);
+    if (node >= 0 && for_good) {
+        l->nodes[node].master = true;
+        atomic_store_explicit(&l->map[slot], (uint16_t)(node + 1), memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return node;
+}

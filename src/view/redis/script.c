@@ -1,0 +1,448 @@
+/* The scripts' texts.
+ *
+ * A list of post ids (a timeline, a pull list, a person's likes) is a sorted set. Its entries are
+ * ids in 19 digits, scored by their millisecond, so that order by score and then by text is order
+ * by id. At its bottom, scored -1, lies its **head**, one more member that says what the list is:
+ *
+ *     r<floor>                ready: complete above the floor (19 digits)
+ *     b<floor><generation>    building: collects what is pushed until somebody ends the rebuild
+ *
+ * So the state, the floor and the entries are one key and change in one act. A timeline that is
+ * dropped is not a sorted set but the string "d": a plain ZADD to it fails, and a push needs no
+ * script to find that out. A key that is missing, or a set without a head, was lost: it reads as
+ * dropped.
+ *
+ * A push is a plain ZADD and may leave more than `cap` entries. What is above the cap is out of
+ * sight at once: readers take the newest `cap`, and the newest entry below those is their floor.
+ * The script `trim` makes that true on disk, as it were, every now and then.
+ *
+ * People are in one hash for each bucket: 'a' or 'd' (awake, or the timeline is dropped) and the
+ * second of their last visit.
+ *
+ * A change of an edge names its event (0: none). The latest event that changed an edge is kept for
+ * a while in the "recent" set; an older one that comes late changes nothing. So nodes may apply
+ * changes in any order, and again. Scores hold 53 bits: milliseconds and counter of an event's id,
+ * without its node.
+ *
+ * Strings of digits of one length are compared as text: numbers in Lua are doubles. */
+#include "view/redis/script.h"
+
+#include <openssl/evp.h>
+#include <pthread.h>
+
+#include "base/check.h"
+
+/* clang-format off */
+#define PRELUDE                                                                    \
+    "local call = redis.call\n"                                                    \
+    "local none = string.rep('0', 19)\n"                                           \
+    /* the head of a list, or nil */                                               \
+    "local function head(t)\n"                                                     \
+    "  local s = redis.pcall('ZRANGE', t, 0, 0)[1]\n"                              \
+    "  if s and #s >= 20 then return s end\n"                                      \
+    "end\n"                                                                        \
+    "local function entries(t)\n"                                                  \
+    "  if call('TYPE', t).ok ~= 'zset' then return 0 end\n"                        \
+    "  local n = call('ZCARD', t)\n"                                               \
+    "  if head(t) then n = n - 1 end\n"                                            \
+    "  return n\n"                                                                 \
+    "end\n"                                                                        \
+    "local function set_floor(t, s, floor)\n"                                      \
+    "  if floor <= s:sub(2, 20) then return s end\n"                               \
+    "  local new = s:sub(1, 1) .. floor .. s:sub(21)\n"                            \
+    "  call('ZREM', t, s)\n"                                                       \
+    "  call('ZADD', t, -1, new)\n"                                                 \
+    "  return new\n"                                                               \
+    "end\n"                                                                        \
+    "local function trim(t, s, cap)\n"                                             \
+    "  local over = call('ZCARD', t) - 1 - cap\n"                                  \
+    "  if over <= 0 then return s end\n"                                           \
+    "  local out = call('ZRANGE', t, over, over)[1]\n"                             \
+    "  call('ZREMRANGEBYRANK', t, 1, over)\n"                                      \
+    "  return set_floor(t, s, out)\n"                                              \
+    "end\n"                                                                        \
+    /* entries at or below the floor go */                                         \
+    "local function cut(t, ms, floor)\n"                                           \
+    "  call('ZREMRANGEBYSCORE', t, '0', '(' .. ms)\n"                              \
+    "  for _, id in ipairs(call('ZRANGEBYSCORE', t, ms, ms)) do\n"                 \
+    "    if id > floor then break end\n"                                           \
+    "    call('ZREM', t, id)\n"                                                    \
+    "  end\n"                                                                      \
+    "end\n"                                                                        \
+    /* ARGV[from…]: ms, id, ms, id, … complete above the floor */                  \
+    "local function merge(t, s, cap, ms, floor, from)\n"                           \
+    "  if floor > s:sub(2, 20) then\n"                                             \
+    "    s = set_floor(t, s, floor)\n"                                             \
+    "    cut(t, ms, floor)\n"                                                      \
+    "  end\n"                                                                      \
+    "  floor = s:sub(2, 20)\n"                                                     \
+    "  local add = {}\n"                                                           \
+    "  for i = from, #ARGV, 2 do\n"                                                \
+    "    if ARGV[i + 1] > floor then\n"                                            \
+    "      add[#add + 1] = ARGV[i]\n"                                              \
+    "      add[#add + 1] = ARGV[i + 1]\n"                                          \
+    "      if #add == 1000 then call('ZADD', t, unpack(add)); add = {} end\n"      \
+    "    end\n"                                                                    \
+    "  end\n"                                                                      \
+    "  if #add > 0 then call('ZADD', t, unpack(add)) end\n"                        \
+    "  return trim(t, s, cap)\n"                                                   \
+    "end\n"                                                                        \
+    /* makes the account known; its timeline is dropped unless known to be empty */ \
+    "local function touch(p, t, id, seen, empty)\n"                                \
+    "  if call('HEXISTS', p, id) == 1 then return 0 end\n"                         \
+    "  call('HSET', p, id, (empty and 'a' or 'd') .. seen)\n"                      \
+    "  call('DEL', t)\n"                                                           \
+    "  if empty then call('ZADD', t, -1, 'r' .. none)\n"                           \
+    "  else call('SET', t, 'd') end\n"                                             \
+    "  return 1\n"                                                                 \
+    "end\n"                                                                        \
+    "local function put_to_sleep(p, t, id)\n"                                      \
+    "  local n = entries(t)\n"                                                     \
+    "  call('SET', t, 'd')\n"                                                      \
+    "  call('HSET', p, id, 'd' .. (call('HGET', p, id) or 'd0'):sub(2))\n"         \
+    "  return n\n"                                                                 \
+    "end\n"                                                                        \
+    /* is this change older than one that was applied already? */                  \
+    "local function late(recent, member, event, keep)\n"                           \
+    "  local last = call('ZSCORE', recent, member)\n"                              \
+    "  event = tonumber(event)\n"                                                  \
+    "  if last and tonumber(last) > event then return true end\n"                  \
+    "  if event > 0 then\n"                                                        \
+    "    call('ZADD', recent, event, member)\n"                                    \
+    "    if call('ZCARD', recent) > 1000 then\n"                                   \
+    "      local oldest = event - tonumber(keep) * 4096\n"                         \
+    "      call('ZREMRANGEBYSCORE', recent, '-inf', string.format('%.0f', oldest))\n" \
+    "    end\n"                                                                    \
+    "    call('PEXPIRE', recent, keep)\n"                                          \
+    "  end\n"                                                                      \
+    "  return false\n"                                                             \
+    "end\n"                                                                        \
+    /* the newest `max` below (ms, id) or from the top ('') */                     \
+    "local function page(t, s, ms, below, max, cap)\n"                             \
+    "  local n = call('ZCARD', t) - 1\n"                                           \
+    "  local floor = s:sub(2, 20)\n"                                               \
+    "  if n > cap then\n"                                                          \
+    "    local out = call('ZREVRANGE', t, cap, cap)[1]\n"                          \
+    "    if out > floor then floor = out end\n"                                    \
+    "    n = cap\n"                                                                \
+    "  end\n"                                                                      \
+    "  if max > n then max = n end\n"                                              \
+    "  if max <= 0 then return floor, {} end\n"                                    \
+    "  if below == '' then return floor, call('ZREVRANGE', t, 0, max - 1) end\n"   \
+    "  local ids = {}\n"                                                           \
+    "  for _, id in ipairs(call('ZREVRANGEBYSCORE', t, ms, ms)) do\n"              \
+    "    if id < below and #ids < max then ids[#ids + 1] = id end\n"               \
+    "  end\n"                                                                      \
+    "  if #ids < max then\n"                                                       \
+    "    local older = call('ZREVRANGEBYSCORE', t, '(' .. ms, 0, 'LIMIT', 0, max - #ids)\n" \
+    "    for _, id in ipairs(older) do\n"                                          \
+    "      ids[#ids + 1] = id\n"                                                   \
+    "    end\n"                                                                    \
+    "  end\n"                                                                      \
+    "  return floor, ids\n"                                                        \
+    "end\n"
+
+/* Scripts say how counts changed, as numbers in a fixed order; the engine adds them up. */
+static const char *const texts[SCRIPT_COUNT] = {
+
+/* KEYS people, timeline  ARGV id, seen, "1": its timeline is empty and complete
+ * → new? */
+[SCRIPT_account] = PRELUDE
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1')\n"
+    "local s = call('HGET', KEYS[1], ARGV[1])\n"
+    "if tonumber(s:sub(2)) < tonumber(ARGV[2]) then\n"
+    "  call('HSET', KEYS[1], ARGV[1], s:sub(1, 1) .. ARGV[2])\n"
+    "end\n"
+    "return new\n",
+
+/* KEYS people  ARGV id, seen: never falls; whoever is not known stays so  → nothing */
+[SCRIPT_seen] =
+    "local s = redis.call('HGET', KEYS[1], ARGV[1])\n"
+    "if s and tonumber(s:sub(2)) < tonumber(ARGV[2]) then\n"
+    "  redis.call('HSET', KEYS[1], ARGV[1], s:sub(1, 1) .. ARGV[2])\n"
+    "end\n"
+    "return 0\n",
+
+/* KEYS people, timeline, set, recent  ARGV id, other, on, event, keep, mark in recent
+ * → {new account?, members added − removed} */
+[SCRIPT_edge] = PRELUDE
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
+    "if late(KEYS[4], ARGV[6] .. ARGV[2], ARGV[4], ARGV[5]) then return {new, 0} end\n"
+    "if ARGV[3] == '1' then return {new, call('SADD', KEYS[3], ARGV[2])} end\n"
+    "return {new, -call('SREM', KEYS[3], ARGV[2])}\n",
+
+/* KEYS people, timeline, followers, recent, pull list
+ * ARGV author, follower (19 digits), on, event, keep
+ * → {new account?, followers added − removed, has a pull list?} */
+[SCRIPT_followed] = PRELUDE
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
+    "local pulled = call('EXISTS', KEYS[5])\n"
+    "if late(KEYS[4], 'b' .. ARGV[2], ARGV[4], ARGV[5]) then return {new, 0, pulled} end\n"
+    "if ARGV[3] == '1' then return {new, call('ZADD', KEYS[3], 0, ARGV[2]), pulled} end\n"
+    "return {new, -call('ZREM', KEYS[3], ARGV[2]), pulled}\n",
+
+/* KEYS hidden, recent  ARGV id, on, event, keep */
+[SCRIPT_hide] = PRELUDE
+    "if late(KEYS[2], ARGV[1], ARGV[3], ARGV[4]) then return 0 end\n"
+    "return call(ARGV[2] == '1' and 'SADD' or 'SREM', KEYS[1], ARGV[1])\n",
+
+/* KEYS people, timeline, pull list, spread  ARGV id, ms, post, pull?, cap, pull cap
+ * → {new account?, entries, new list?, must the followers be told?} */
+[SCRIPT_posted] = PRELUDE
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
+    "local added, lists, tell = 0, 0, 0\n"
+    "local s = head(KEYS[2])\n"
+    "if s and ARGV[3] > s:sub(2, 20) then\n"
+    "  local before = call('ZCARD', KEYS[2])\n"
+    "  call('ZADD', KEYS[2], ARGV[2], ARGV[3])\n"
+    "  trim(KEYS[2], s, tonumber(ARGV[5]))\n"
+    "  added = call('ZCARD', KEYS[2]) - before\n"
+    "end\n"
+    "if ARGV[4] == '1' then\n"
+    "  s = head(KEYS[3])\n"
+    "  if not s then\n"
+    "    s = 'r' .. none\n"
+    "    call('ZADD', KEYS[3], -1, s)\n"
+    "    lists = 1\n"
+    "  end\n"
+    "  if ARGV[3] > s:sub(2, 20) then\n"
+    "    call('ZADD', KEYS[3], ARGV[2], ARGV[3])\n"
+    "    trim(KEYS[3], s, tonumber(ARGV[6]))\n"
+    "  end\n"
+    "  tell = 1 - call('SISMEMBER', KEYS[4], ARGV[1])\n"
+    "end\n"
+    "return {new, added, lists, tell}\n",
+
+/* KEYS people, timeline, pull list  ARGV id, post  → {new account?, entries} */
+[SCRIPT_unposted] = PRELUDE
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
+    "local n = 0\n"
+    "if head(KEYS[2]) then n = -call('ZREM', KEYS[2], ARGV[2]) end\n"
+    "call('ZREM', KEYS[3], ARGV[2])\n"
+    "return {new, n}\n",
+
+/* KEYS timeline  ARGV cap  → entries removed */
+[SCRIPT_trim] =
+    "if redis.call('ZCARD', KEYS[1]) - 1 <= tonumber(ARGV[1]) then return 0 end\n" /* mostly */
+    PRELUDE
+    "local s = head(KEYS[1])\n"
+    "if not s then return 0 end\n"
+    "local before = call('ZCARD', KEYS[1])\n"
+    "trim(KEYS[1], s, tonumber(ARGV[1]))\n"
+    "return before - call('ZCARD', KEYS[1])\n",
+
+/* KEYS people, timeline, followed, followed with pull lists
+ * ARGV id, ms, below, max, cap
+ * → 0: no such account; {}: no timeline; {floor, {ids}, {authors}} */
+[SCRIPT_home] = PRELUDE
+    "local person = call('HGET', KEYS[1], ARGV[1])\n"
+    "if not person then return 0 end\n"
+    "if person:sub(1, 1) == 'd' then return {} end\n"
+    "local s = head(KEYS[2])\n"
+    "if not s or s:sub(1, 1) ~= 'r' then return {} end\n"
+    "local floor, ids = page(KEYS[2], s, ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]))\n"
+    "return {floor, ids, call('SINTER', KEYS[4], KEYS[3])}\n",
+
+/* KEYS list  ARGV ms, below, max, cap  → {floor, {ids}}; {}: no such list */
+[SCRIPT_page] = PRELUDE
+    "local s = head(KEYS[1])\n"
+    "if not s then return {} end\n"
+    "local floor, ids = page(KEYS[1], s, ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]))\n"
+    "return {floor, ids}\n",
+
+/* KEYS people, timeline, builders  ARGV id, anew?, generation, keep
+ * → 0: no such account; 1: conflict; {generation, entries, was dropped?} */
+[SCRIPT_begin] = PRELUDE
+    "local person = call('HGET', KEYS[1], ARGV[1])\n"
+    "if not person then return 0 end\n"
+    "local s = head(KEYS[2])\n"
+    "local state = s and s:sub(1, 1)\n"
+    "local others = call('EXISTS', KEYS[3])\n"
+    "if ARGV[2] == '1' then\n"
+    "  if state ~= 'r' or others == 1 then return 1 end\n"
+    "elseif state == 'r' then\n"
+    "  return 1\n"
+    "elseif state == 'b' and others == 1 then\n"
+    "  call('INCR', KEYS[3])\n"
+    "  call('PEXPIRE', KEYS[3], ARGV[4])\n"
+    "  return {s:sub(21), 0, 0}\n"
+    "end\n"
+    "local n = entries(KEYS[2])\n"
+    "call('DEL', KEYS[2])\n"
+    "call('ZADD', KEYS[2], -1, 'b' .. none .. ARGV[3])\n"
+    "call('SET', KEYS[3], 1, 'PX', ARGV[4])\n"
+    "call('HSET', KEYS[1], ARGV[1], 'a' .. person:sub(2))\n"
+    "return {ARGV[3], -n, person:sub(1, 1) == 'd' and 1 or 0}\n",
+
+/* KEYS people, timeline, builders  ARGV id, generation, cap, floor's ms, floor, (ms, post)…
+ * → 0: no such account; 1: conflict; {entries} */
+[SCRIPT_end] = PRELUDE
+    "if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end\n"
+    "local t = KEYS[2]\n"
+    "local s = head(t)\n"
+    "local known = call('EXISTS', KEYS[3]) == 1\n"
+    "if known and call('DECR', KEYS[3]) <= 0 then call('DEL', KEYS[3]) end\n"
+    "if not s then return 1 end\n"
+    "if s:sub(1, 1) == 'r' then return {0} end\n"
+    "if not known or s:sub(21) ~= ARGV[2] then return 1 end\n"
+    "local before = call('ZCARD', t)\n"
+    "local ready = 'r' .. s:sub(2, 20)\n"
+    "call('ZREM', t, s)\n"
+    "call('ZADD', t, -1, ready)\n"
+    "merge(t, ready, tonumber(ARGV[3]), ARGV[4], ARGV[5], 6)\n"
+    "return {call('ZCARD', t) - before}\n",
+
+/* KEYS people, timeline, builders  ARGV id, generation
+ * → 0: no such account; 1: conflict; {entries, dropped?} */
+[SCRIPT_give_up] = PRELUDE
+    "if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end\n"
+    "local s = head(KEYS[2])\n"
+    "local left = 0\n"
+    "if call('EXISTS', KEYS[3]) == 1 then left = call('DECR', KEYS[3]) end\n"
+    "if left <= 0 then call('DEL', KEYS[3]) end\n"
+    "if not s then return 1 end\n"
+    "if s:sub(1, 1) == 'b' and left <= 0 and s:sub(21) == ARGV[2] then\n"
+    "  return {-put_to_sleep(KEYS[1], KEYS[2], ARGV[1]), 1}\n"
+    "end\n"
+    "return {0, 0}\n",
+
+/* KEYS people, timeline, followed  ARGV id, author, cap, floor's ms, floor, (ms, post)…
+ * → 0: no such account; {entries} */
+[SCRIPT_backfill] = PRELUDE
+    "if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end\n"
+    "local s = head(KEYS[2])\n"
+    "if not s or call('SISMEMBER', KEYS[3], ARGV[2]) == 0 then return {0} end\n"
+    "local before = call('ZCARD', KEYS[2])\n"
+    "merge(KEYS[2], s, tonumber(ARGV[3]), ARGV[4], ARGV[5], 6)\n"
+    "return {call('ZCARD', KEYS[2]) - before}\n",
+
+/* KEYS people, timeline, followed  ARGV id, author, post…  → 0: no such account; {entries} */
+[SCRIPT_forget] = PRELUDE
+    "if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end\n"
+    "if not head(KEYS[2]) or call('SISMEMBER', KEYS[3], ARGV[2]) == 1 then return {0} end\n"
+    "local n = 0\n"
+    "for i = 3, #ARGV, 500 do\n"
+    "  n = n - call('ZREM', KEYS[2], unpack(ARGV, i, math.min(i + 499, #ARGV)))\n"
+    "end\n"
+    "return {n}\n",
+
+/* KEYS people, timeline, builders  ARGV id, seen before  → {dropped?, entries} */
+[SCRIPT_drop] = PRELUDE
+    "local person = call('HGET', KEYS[1], ARGV[1])\n"
+    "if not person or person:sub(1, 1) ~= 'a' or call('EXISTS', KEYS[3]) == 1 or\n"
+    "   tonumber(person:sub(2)) >= tonumber(ARGV[2]) then return {0, 0} end\n"
+    "return {1, -put_to_sleep(KEYS[1], KEYS[2], ARGV[1])}\n",
+
+/* KEYS number  ARGV at least → nothing */
+[SCRIPT_raise] =
+    "local n = redis.call('GET', KEYS[1])\n"
+    "if not n or tonumber(n) < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end\n"
+    "return 0\n",
+
+/* ---- cards; a version key names the latest change or, if there was none for a while, was made by
+ * the first ticket. A deleted post's card is 'G' and when it went, in ms. ---- */
+
+#define GONE                                                                       \
+    "local function gone(card, now, keep)\n"                                       \
+    "  return card and card:sub(1, 1) == 'G' and\n"                                \
+    "    tonumber(now) - tonumber(card:sub(2)) < tonumber(keep)\n"                 \
+    "end\n"
+
+/* KEYS card, version  ARGV ticket, card, life, now, tombstone's life  → put? */
+[SCRIPT_put_card] = GONE
+    "if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end\n"
+    "if gone(redis.call('GET', KEYS[1]), ARGV[4], ARGV[5]) then return 0 end\n"
+    "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])\n"
+    "return 1\n",
+
+/* KEYS card, version  ARGV version, its life, card or '', its life, now, tombstone's life
+ * '' forgets the card  → nothing */
+[SCRIPT_change_card] = GONE
+    "redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])\n"
+    "if ARGV[3] == '' then redis.call('DEL', KEYS[1]) return 0 end\n"
+    "if ARGV[3]:sub(1, 1) ~= 'G' and gone(redis.call('GET', KEYS[1]), ARGV[5], ARGV[6]) then\n"
+    "  return 0\n"
+    "end\n"
+    "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])\n"
+    "return 0\n",
+
+/* KEYS card, version  ARGV version, its life, (offset, bytes)…  → nothing */
+[SCRIPT_count_card] =
+    "redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])\n"
+    "local card = redis.call('GETRANGE', KEYS[1], 0, 0)\n"
+    "if card ~= 'P' then return 0 end\n"
+    "for i = 3, #ARGV, 2 do redis.call('SETRANGE', KEYS[1], ARGV[i], ARGV[i + 1]) end\n"
+    "return 0\n",
+
+/* KEYS likes  ARGV post…  → {}: not known; {floor, {score or nil…}} */
+[SCRIPT_liked] = PRELUDE
+    "local s = head(KEYS[1])\n"
+    "if not s then return {} end\n"
+    "local out = {}\n"
+    "for i = 1, #ARGV do out[i] = call('ZSCORE', KEYS[1], ARGV[i]) and 1 or 0 end\n"
+    "return {s:sub(2, 20), out}\n",
+
+/* KEYS likes, version  ARGV ticket, life, cap, floor's ms, floor, (ms, post)…  → put? */
+[SCRIPT_put_likes] = PRELUDE
+    "if call('GET', KEYS[2]) ~= ARGV[1] then return 0 end\n"
+    "call('DEL', KEYS[1])\n"
+    "local s = 'r' .. none\n"
+    "call('ZADD', KEYS[1], -1, s)\n"
+    "merge(KEYS[1], s, tonumber(ARGV[3]), ARGV[4], ARGV[5], 6)\n"
+    "call('PEXPIRE', KEYS[1], ARGV[2])\n"
+    "return 1\n",
+
+/* KEYS likes, version  ARGV version, its life, on, ms, post, cap  → nothing */
+[SCRIPT_like] = PRELUDE
+    "call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])\n"
+    "local s = head(KEYS[1])\n"
+    "if not s then return 0 end\n"
+    "if ARGV[3] ~= '1' then return call('ZREM', KEYS[1], ARGV[5]) end\n"
+    "if ARGV[5] <= s:sub(2, 20) then return 0 end\n"
+    "call('ZADD', KEYS[1], ARGV[4], ARGV[5])\n"
+    "trim(KEYS[1], s, tonumber(ARGV[6]))\n"
+    "return 1\n",
+};
+/* clang-format on */
+
+enum { NAME_LEN = 40, SHA1_BYTES = 20 };
+
+struct script {
+    char name[NAME_LEN];
+};
+
+static struct script scripts[SCRIPT_COUNT];
+static pthread_once_t named = PTHREAD_ONCE_INIT;
+
+static void name_all(void)
+{
+    for (size_t i = 0; i < SCRIPT_COUNT; i++) {
+        uint8_t digest[EVP_MAX_MD_SIZE];
+        unsigned n = 0;
+        CHECK(EVP_Digest(texts[i], strlen(texts[i]), digest, &n, EVP_sha1(), NULL) == 1);
+        CHECK(n == SHA1_BYTES);
+        str_hex(digest, n, scripts[i].name);
+    }
+}
+
+const struct script *script_of(enum script_id id)
+{
+    pthread_once(&named, name_all);
+    return &scripts[id];
+}
+
+struct str script_name(const struct script *s)
+{
+    return (struct str){s->name, NAME_LEN};
+}
+
+size_t script_count(void)
+{
+    return SCRIPT_COUNT;
+}
+
+struct str script_text(size_t i)
+{
+    CHECK(i < SCRIPT_COUNT);
+    return str_of(texts[i]);
+}

@@ -1,0 +1,43 @@
+/* The scripts that Redis runs for us: each is one atomic act on the keys of one slot. */
+#pragma once
+
+#include "base/str.h"
+
+#define REDIS_SCRIPTS(X)                                                                           \
+    X(account)                                                                                     \
+    X(seen)                                                                                        \
+    X(edge)                                                                                        \
+    X(followed)                                                                                    \
+    X(hide)                                                                                        \
+    X(posted)                                                                                      \
+    X(unposted)                                                                                    \
+    X(trim)                                                                                        \
+    X(home)                                                                                        \
+    X(page)                                                                                        \
+    X(begin)                                                                                       \
+    X(end)                                                                                         \
+    X(give_up)                                                                                     \
+    X(backfill)                                                                                    \
+    X(forget)                                                                                      \
+    X(drop)                                                                                        \
+    X(raise)                                                                                       \
+    X(put_card)                                                                                    \
+    X(change_card)                                                                                 \
+    X(count_card)                                                                                  \
+    X(liked)                                                                                       \
+    X(put_likes)                                                                                   \
+    X(like)
+
+enum script_id {
+#define SCRIPT_ENUM(name) SCRIPT_##name,
+    REDIS_SCRIPTS(SCRIPT_ENUM)
+#undef SCRIPT_ENUM
+        SCRIPT_COUNT
+};
+
+struct script;
+
+const struct script *script_of(enum script_id id);
+struct str script_name(const struct script *s); /* 40 hex digits */
+size_t script_count(void);
+struct str script_text(size_t i);
