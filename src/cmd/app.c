@@ -153,6 +153,8 @@ static enum err load_views(struct app *app, app_loading loading, void *ctx)
 static void set_lanes(const struct settings *s, struct engine_config *config)
 {
     for (int lane = 0; lane < LANE_COUNT; lane++) {
+        if (lane == LANE_REPLAY)
+            continue; /* beside live work: as its table says */
         if (lane == LANE_CLEANUP) {
             config->lane_rate[lane] = (uint32_t)s->cleanup_rate;
             continue;

@@ -27,6 +27,7 @@ enum {
     WRITE_AGAIN_US = 100 * 1000,
     LOOK_EVERY_US = 1000 * 1000, /* at the due times, in case the wall clock was set */
     KEYS_A_READ = 1024,
+    STOPPED_LANE_MS = 60 * 1000, /* until what was put aside for a stopped lane is due again */
     LOOK_FIRST = 0, /* a due time: long ago, so what the books hold is looked up at once */
 };
 
@@ -128,14 +129,23 @@ static void book_held(struct engine *g, const struct bus_message *m)
         return;
     }
     const struct rule *rule = &g->rules[m->rule];
-    b->kind = BOOK_WAIT;
     b->consumer = rule->consumer;
     b->lane = rule->lane;
-    b->order_key = m->event.actor;
     b->cursor = m->cursor;
     b->until = m->until;
     b->replay = m->replay;
-    b->reason = "BEHIND_ITS_KEY";
+    if (lane_is_ordered(rule->lane)) {
+        b->kind = BOOK_WAIT;
+        b->order_key = m->event.actor;
+        b->reason = "BEHIND_ITS_KEY";
+        return;
+    }
+    b->kind = BOOK_FAIL;
+    b->delivery = is_retry(m->kind) ? m->owner : 0;
+    b->state = DELIVERY_DELAYED;
+    b->tries = m->tries;
+    b->due_ms = clock_wall_ms(g->env.clock) + STOPPED_LANE_MS;
+    b->reason = "LANE_STOPPED";
 }
 
 static void take_held(struct engine *g)

@@ -50,7 +50,7 @@ enum err book_counts(struct tx *tx, struct book_count *out, size_t max, size_t *
             continue;
         e = tx_get_i64(tx,
                        "SELECT event_id FROM deliveries WHERE consumer = $1 AND type = $2 "
-                       "AND lane = $3 AND state <= 3 ORDER BY event_id LIMIT 1",
+                       "AND lane = $3 AND state <= 2 ORDER BY event_id LIMIT 1",
                        DB_ARGS(DB_TEXT(str_of(c->consumer)), DB_TEXT(str_of(c->type)),
                                DB_TEXT(str_of(c->lane))),
                        &oldest);

@@ -132,7 +132,9 @@ struct book_count {
     char type[40];
     char lane[16];
     uint64_t states[DELIVERY_STATES];
-    uint64_t oldest_open; /* event id of the oldest delayed, retrying or waiting row; 0: none */
+    /* Event id of the oldest delayed or retrying row; 0: none. A waiting one is behind one of
+     * these, or behind a dead one, and then late only when somebody has decided. */
+    uint64_t oldest_open;
 };
 /* One row for each consumer × type × lane that ever had a row; at most `max`. */
 enum err book_counts(struct tx *tx, struct book_count *out, size_t max, size_t *n);

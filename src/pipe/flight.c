@@ -746,3 +746,20 @@ bool flight_holds(struct flight *f)
     pthread_mutex_unlock(&f->lock);
     return holds;
 }
+
+size_t flight_hold_owed(struct flight *f, enum lane lane, size_t max)
+{
+    size_t n = 0;
+    CHECK(!lane_is_ordered(lane));
+    pthread_mutex_lock(&f->lock);
+    for (; n < max; n++) {
+        bool fresh = f->owed[lane].first == FLIGHT_NONE;
+        uint32_t unit = pop_front(f, fresh ? &f->fresh[lane] : &f->owed[lane]);
+        if (unit == FLIGHT_NONE)
+            break;
+        f->fresh_count[lane] -= fresh;
+        hold(f, unit);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return n;
+}

@@ -256,6 +256,9 @@ bool flight_leave(struct flight *f, struct flight_exit *exits, size_t n);
  * that are on no bus. They leave by flight_leave with EXIT_BOOKED. */
 size_t flight_take_held(struct flight *f, struct bus_message *out, size_t max);
 bool flight_holds(struct flight *f);
+/* Holds at most `max` units that are owed to the lane, which is stopped: on the books they take no
+ * seat. For lanes without order. Returns how many. */
+size_t flight_hold_owed(struct flight *f, enum lane lane, size_t max);
 void flight_block(struct flight *f, enum lane lane, uint64_t key); /* at the start */
 /* No open row of this key is left on the books. It goes on unless something is
  * held behind it. */

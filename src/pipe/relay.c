@@ -32,6 +32,7 @@ enum {
     READ_AGAIN_US = 100 * 1000,
     PUBLISH_A_LANE = 4 * RELAY_BATCH, /* units in one step */
     RESEND_A_POLL = 64,
+    HOLD_A_STEP = 1024, /* units of a stopped lane put on the books, when every seat is taken */
 };
 
 static void relay_log(struct relay *r, int64_t now_us, const char *message, struct log_field field)
@@ -295,11 +296,29 @@ static void join(struct engine *g)
     hand_over_read(&g->hand_over, r->taken);
 }
 
+/* Every seat is taken. A lane that stands still must not stand in the way of the others: what is
+ * owed to it goes to the books, where it takes no seat. */
+static bool make_room(struct engine *g)
+{
+    size_t held = 0;
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        struct breaker_look look;
+        breaker_look(&g->lanes[lane].breaker, &look);
+        if (look.state != BREAKER_CLOSED && !lane_is_ordered((enum lane)lane))
+            held += flight_hold_owed(&g->flight, (enum lane)lane, HOLD_A_STEP);
+    }
+    if (held)
+        engine_wake_up(g, ENGINE_BOOKS);
+    return held > 0;
+}
+
 static bool begin_live(struct engine *g, int64_t now_us, int64_t *due_us)
 {
     struct relay *r = &g->relay;
     size_t room = flight_room(&g->flight);
     r->count = r->traced = 0;
+    if (!room && make_room(g))
+        return true;
     if (!room || !take(g, room < RELAY_BATCH ? room : RELAY_BATCH, now_us, due_us))
         return false;
     flight_begin(&g->flight, r->starts, r->count, r->taken);

@@ -45,7 +45,7 @@ CREATE INDEX deliveries_due ON deliveries (due_at, id) WHERE state IN (1, 2);
 CREATE INDEX deliveries_delayed ON deliveries (id) WHERE state = 1;
 CREATE INDEX deliveries_retrying ON deliveries (id) WHERE state = 2;
 CREATE INDEX deliveries_state ON deliveries (state, id) WHERE state >= 3;
-CREATE INDEX deliveries_open ON deliveries (consumer, type, lane, event_id) WHERE state <= 3;
+CREATE INDEX deliveries_open ON deliveries (consumer, type, lane, event_id) WHERE state <= 2;
 CREATE INDEX deliveries_key ON deliveries (lane, order_key, event_id, id) WHERE order_key <> 0 AND state <= 4;
 CREATE INDEX deliveries_turn ON deliveries (lane, order_key, state) WHERE order_key <> 0 AND state IN (1, 2);
 CREATE INDEX deliveries_reason ON deliveries (state, reason, id) WHERE state IN (4, 8);

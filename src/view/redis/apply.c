@@ -13,7 +13,7 @@
 #include "view/redis/engine.h"
 #include "view/redis/slot.h"
 
-enum { CHANGES_A_FLUSH = 1024, COMMANDS_A_FLUSH = 4096, SPREAD_PAGE = 2000 };
+enum { CHANGES_A_FLUSH = 1024, COMMANDS_A_FLUSH = 4096, SPREAD_PAGE = 2000, LOAD_MIN = 256 };
 
 /* ---- queueing; each kind has a fixed number of commands, taken up again in note_… ---- */
 
@@ -93,13 +93,6 @@ static void queue_post(struct redis_views *r, struct batch *b, const struct view
     batch_arg_u64(b, r->pull_cap);
 }
 
-static bool is_removal(const struct view_change *c)
-{
-    return c->kind == VIEW_MUTE || c->kind == VIEW_HIDE
-               ? c->on
-               : (c->kind == VIEW_FOLLOW || c->kind == VIEW_POST) && !c->on;
-}
-
 static bool names_itself(const struct view_change *c)
 {
     return c->kind == VIEW_FOLLOW && c->account == c->other;
@@ -109,8 +102,6 @@ static bool names_itself(const struct view_change *c)
 static void queue_change(struct redis_views *r, struct batch *b, const struct view_change *c,
                          bool empty)
 {
-    if (is_removal(c))
-        batch_replicate(b);
     switch (c->kind) {
     case VIEW_ACCOUNT:
     case VIEW_SEEN:
@@ -279,6 +270,15 @@ static enum err look_at_new(struct redis_views *r, struct batch *b,
     return e;
 }
 
+/* Many at once come from a loader, which ends with a mark that waits for the replicas. */
+static bool is_load(const struct view_change *changes, size_t n)
+{
+    bool events = false;
+    for (size_t i = 0; i < n; i++)
+        events |= changes[i].event != 0;
+    return n >= LOAD_MIN && !events;
+}
+
 static enum err apply_some(struct redis_views *r, const struct view_change *changes, size_t n)
 {
     struct batch *b = batch_borrow(r);
@@ -286,6 +286,8 @@ static enum err apply_some(struct redis_views *r, const struct view_change *chan
     enum err e = look_at_new(r, b, changes, n, f.empty);
     for (size_t i = 0; !e && i < n; i++)
         queue_change(r, b, &changes[i], f.empty[i]);
+    if (!e && !is_load(changes, n))
+        batch_replicate(b);
     if (!e)
         e = batch_flush(b);
     if (!e && !batch_all_good(b, NULL))

@@ -30,7 +30,8 @@ enum {
     REPLICATE_WAIT_MS = 100,
     HINTS_MAX = 8,    /* rounds without a pause: nodes may send us around in circles */
     PASSED_OVER = -1, /* in a lane's queue: a reply that belongs to no command */
-    LEADS_TO = -2     /* LEADS_TO - n: one that comes before the reply to command n */
+    REPLICATED = -2,  /* how many replicas have it */
+    LEADS_TO = -3     /* LEADS_TO - n: one that comes before the reply to command n */
 };
 
 struct command {
@@ -62,6 +63,7 @@ struct batch {
     struct command *commands;
     size_t count, commands_max;
     bool replicate;
+    bool not_replicated;
     bool needs_scripts[LINK_NODES_MAX];
     struct lane *lanes[LINK_NODES_MAX];
     unsigned used[LINK_NODES_MAX]; /* nodes with a share in this round */
@@ -91,7 +93,7 @@ void batch_reset(struct batch *b)
         if (b->commands[i].reply)
             freeReplyObject(b->commands[i].reply);
     b->count = 0;
-    b->replicate = false;
+    b->replicate = b->not_replicated = false;
     buf_clear(&b->text);
 }
 
@@ -212,6 +214,11 @@ void batch_replicate(struct batch *b)
     b->replicate = true;
 }
 
+bool batch_is_replicated(const struct batch *b)
+{
+    return !b->not_replicated;
+}
+
 size_t batch_count(const struct batch *b)
 {
     return b->count;
@@ -315,7 +322,8 @@ static bool deal_out(struct batch *b, int64_t *down_for_ms)
         char wait[64];
         int n = snprintf(wait, sizeof wait, "*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$3\r\n%d\r\n",
                          REPLICATE_WAIT_MS);
-        lane_say(lane, (struct str){wait, (size_t)n});
+        buf_append(&lane->out, wait, (size_t)n);
+        lane_expect(lane, REPLICATED);
     }
     return left_over;
 }
@@ -430,7 +438,9 @@ static void lane_take_replies(struct batch *b, struct lane *lane, struct round *
             freeReplyObject(reply);
             continue;
         }
-        struct command *c = index == PASSED_OVER ? NULL : &b->commands[index];
+        if (index == REPLICATED)
+            b->not_replicated |= reply->type != REDIS_REPLY_INTEGER || reply->integer < 1;
+        struct command *c = index < 0 ? NULL : &b->commands[index];
         if (c && !c->refused && is_final(b, lane->c->node, c, reply, &round->refresh)) {
             c->done = true;
             c->reply = reply;

@@ -39,6 +39,7 @@ void batch_at_node(struct batch *b, size_t command, unsigned node);
 /* Nodes that have a replica tell when it has what this batch wrote, within a moment; a removal
  * that was answered should survive the master. */
 void batch_replicate(struct batch *b);
+bool batch_is_replicated(const struct batch *b); /* after the flush: did every one say so? */
 
 /* OK: every command has a reply, which may be an error. ERR_UNAVAILABLE: some could not be
  * answered in time; they may have been run nevertheless. */

@@ -182,6 +182,8 @@ static enum err push_some(struct redis_views *r, struct batch *b, uint64_t post,
         if (trims(post, members[i]))
             queue_trim(r, b, &k);
     }
+    if (r->safe_pushes)
+        batch_replicate(b);
     enum err e = batch_flush(b);
     if (!e && !batch_all_good(b, "WRONGTYPE"))
         e = ERR_UNAVAILABLE;

@@ -52,6 +52,7 @@ struct redis_views {
     struct clock *clock;
     struct link *link;
     size_t pull_cap;
+    bool safe_pushes; /* wait for the replica after each */
     size_t copies;
     struct key hidden[COPIES_MAX], hidden_recent[COPIES_MAX];
 

@@ -168,6 +168,7 @@ static enum err end(struct redis_views *r, struct batch *b, uint64_t viewer, str
     batch_arg_u64(b, viewer);
     batch_arg(b, generation);
     arg_ids(r, b, ids, n, floor);
+    batch_replicate(b);
     enum err e = batch_flush(b);
     if (!e)
         e = outcome(b, 0);
@@ -217,6 +218,7 @@ enum err redis_edge(struct views *v, uint64_t viewer, uint64_t author, bool back
         for (size_t i = 0; i < n; i++)
             arg_id(b, ids[i]);
     }
+    batch_replicate(b);
     enum err e = batch_flush(b);
     if (!e)
         e = outcome(b, 0);

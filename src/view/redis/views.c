@@ -272,10 +272,27 @@ static enum err redis_stamp(struct views *v, uint64_t viewer, struct view_stamp 
     return ERR_NEEDS_TRUTH; /* other nodes change things without our knowing */
 }
 
+/* What was applied outlives us already; what is left to do is that it outlives a master, too. The
+ * stream to a replica has one order: when a replica has a write of ours, it has everything before
+ * it, whoever wrote that. One key in each range of slots reaches every master. */
 static enum err redis_save(struct views *v, uint64_t position)
 {
-    (void)v, (void)position;
-    return OK; /* what was applied is there already, and outlives us */
+    struct redis_views *r = redis_of(v);
+    struct batch *b = batch_borrow(r);
+    for (size_t i = 0; i < r->copies; i++) {
+        struct key k = r->hidden[i];
+        k.text[0] = 's';
+        batch_begin(b, k.slot, 3);
+        arg_text(b, "SET");
+        batch_arg(b, key_text(&k));
+        batch_arg_u64(b, position);
+    }
+    batch_replicate(b);
+    enum err e = batch_flush(b);
+    if (!e && (!batch_all_good(b, NULL) || !batch_is_replicated(b)))
+        e = ERR_UNAVAILABLE;
+    batch_return(r, b);
+    return e;
 }
 
 static void redis_free(struct views *v)
@@ -367,6 +384,7 @@ enum err views_redis_open(const struct redis_config *config, struct views **out)
     r->views.ops = &redis_ops;
     r->views.cap = clamp(config->timeline_cap, 1, TIMELINE_CAP_MAX);
     r->pull_cap = clamp(config->pull_cap, 1, TIMELINE_CAP_MAX);
+    r->safe_pushes = config->safe_pushes;
     r->clock = config->clock;
     r->link = link_new(&url, config->failover_wait_ms);
     explicit_bzero(&url, sizeof url);

@@ -431,6 +431,27 @@ static void when_too_much_is_undone_events_wait_in_the_table(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
+/* Half a million events of a stopped lane take every seat; then they go to the books. */
+static void a_stopped_lane_leaves_seats_to_the_others(void **state)
+{
+    (void)state;
+    w.followers[1] = 1;
+    w.log_off = true;
+    world_engine(&w);
+    engine_stop_lane(w.engine, LANE_CLEANUP, true);
+    for (uint64_t i = 0; i < 560000; i++) {
+        world_commit(&w, EVENT_POST_DELETED, 1, i + 1);
+        if (i % 4096)
+            continue;
+        world_run(&w);
+        w.delivered = 0;
+        world_commit(&w, EVENT_FOLLOW_CREATED, 2, 3);
+        world_run(&w);
+        assert_int_equal(w.delivered, 1);
+    }
+    assert_true(world_ask(&w, "SELECT COUNT(*) FROM deliveries WHERE reason = 'LANE_STOPPED'") > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -449,6 +470,7 @@ int main(void)
         TEST(a_release_above_the_mark_is_not_lost),
         TEST(a_release_survives_a_crash_and_is_not_doubled),
         TEST(a_pending_row_below_the_mark_that_cannot_be_read_is_parked_again),
+        TEST(a_stopped_lane_leaves_seats_to_the_others),
         TEST(when_too_much_is_undone_events_wait_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,12 +205,13 @@ static void the_dead_are_counted_and_do_not_age(void **state)
     struct freshness_cell c = cell("backfill", "graph");
     assert_int_equal(c.dead, 1);
     assert_int_equal(c.oldest_age_ms, 0);
-    world_commit(&w, EVENT_FOLLOW_CREATED, 1, 1); /* waits behind it, and that ages */
+    world_commit(&w, EVENT_FOLLOW_CREATED, 1, 1); /* waits behind it, for the same decision */
     world_run(&w);
     manual_clock_advance(&w.manual, 5000);
     c = cell("backfill", "graph");
     assert_int_equal(c.waiting, 1);
-    assert_int_equal(c.oldest_age_ms, 5000);
+    assert_int_equal(c.oldest_age_ms, 0);
+    assert_false(freshness_is_late(engine_freshness(w.engine))); /* replays may help */
 }
 
 static int64_t now_ns(void)

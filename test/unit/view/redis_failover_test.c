@@ -100,10 +100,30 @@ static pid_t pid_of(struct fixture *f, size_t host)
     return read_pid(home);
 }
 
+static long long number_after(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    return at ? atoll(at + strlen(name)) : -1;
+}
+
+static bool is_replicated(struct fixture *f, size_t host)
+{
+    redisReply *reply = ask(f, host, "INFO replication");
+    bool master = strstr(reply->str, "role:master") != NULL;
+    bool done = !master || (strstr(reply->str, "state=online") &&
+                            number_after(reply->str, ",offset=") >=
+                                number_after(reply->str, "master_repl_offset:"));
+    freeReplyObject(reply);
+    return done;
+}
+
+/* What was pushed may be on its way to the replicas. */
 static void replicate_all(struct fixture *f)
 {
+    int64_t until = clock_mono_ms(clock_system()) + 10000;
     for (size_t i = 0; i < f->url.host_count; i++)
-        freeReplyObject(ask(f, i, "WAIT 1 1000"));
+        while (!is_replicated(f, i))
+            assert_true(clock_mono_ms(clock_system()) < until);
 }
 
 static void flush(struct fixture *f, size_t host)
@@ -265,6 +285,24 @@ static void a_removal_survives_its_master(void **state)
     kill(pid, SIGKILL);
     assert_int_equal(see(f, 1, &visible), OK);
     assert_false(visible);
+}
+
+/* What was pushed before a save survives, too, however fast the end comes. */
+static void a_save_is_a_barrier(void **state)
+{
+    struct fixture *f = *state;
+    replicate_all(f);
+    pid_t pid = pid_of(f, host_of(f, 1));
+    for (uint64_t post = 40; post < 60; post++)
+        push_to_all(f, post);
+    assert_int_equal(views_save(f->v, 4711), OK);
+    kill(pid, SIGKILL);
+    for (uint64_t i = 1; i <= VIEWERS; i++) {
+        size_t n;
+        uint64_t floor, ids[CAP];
+        assert_int_equal(views_home(f->v, i, UINT64_MAX, ids, 40, &n, &floor), OK);
+        assert_int_equal(n, 22);
+    }
 }
 
 static void a_master_that_lost_everything_is_noticed(void **state)
@@ -539,6 +577,7 @@ int main(int argc, char **argv)
         CASE(a_killed_master_costs_no_reader_an_error, "redis-cluster"),
         CASE(a_stopped_master_costs_no_reader_an_error, "redis-cluster"),
         CASE(a_removal_survives_its_master, "redis-cluster"),
+        CASE(a_save_is_a_barrier, "redis-cluster"),
     };
     return cmocka_run_group_tests_name("redis failover", tests, NULL, NULL);
 }
