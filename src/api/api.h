@@ -52,7 +52,7 @@ struct api {
     _Atomic int64_t audit_drift; /* feeds found wrong by the background audit: should read zero */
     _Atomic int64_t audited;
     _Atomic uint64_t rebuilt; /* what rebuilds changed in the views: no event tells of it */
-    struct edge *edge; /* api/edge.h: counters, keys in progress, the rendered documents */
+    struct edge *edge;        /* api/edge.h: counters, keys in progress, the rendered documents */
 };
 
 /* Reads or makes the secret, makes auth, limits and edge from the settings. Blocking; after the

@@ -82,7 +82,7 @@ static int64_t rest(struct api *api, const struct job *job, int64_t now_us)
     brake_why(api->brake, why);
     snprintf(note, sizeof note, "rests: %s", why);
     if (!str_starts(str_of(job->note), STR("rests")))
-    save_now(api, &(struct saving){.job = job->id, .position = job->position, .note = note});
+        save_now(api, &(struct saving){.job = job->id, .position = job->position, .note = note});
     return now_us + IDLE_US;
 }
 

@@ -15,32 +15,30 @@ enum { LANE_BURST_PARTS = 20 };
 #define LANE_DEFAULT_RATE UINT32_MAX
 
 struct lane_gate {
-  pthread_mutex_t lock;
-  uint32_t concurrency;
-  uint32_t rate; /* 0: no limit */
-  uint32_t busy;
-  int64_t tokens_millionth;
-  int64_t filled_us;
+    pthread_mutex_t lock;
+    uint32_t concurrency;
+    uint32_t rate; /* 0: no limit */
+    uint32_t busy;
+    int64_t tokens_millionth;
+    int64_t filled_us;
 };
 
 uint32_t lane_default_concurrency(enum lane lane);
 uint32_t lane_default_rate(enum lane lane);
 
 /* concurrency 0 and rate LANE_DEFAULT_RATE: as in the lane table. */
-void lane_gate_init(struct lane_gate *gate, enum lane lane,
-                    uint32_t concurrency, uint32_t rate, int64_t now_us);
+void lane_gate_init(struct lane_gate *gate, enum lane lane, uint32_t concurrency, uint32_t rate,
+                    int64_t now_us);
 void lane_gate_done(struct lane_gate *gate);
-void lane_gate_set(struct lane_gate *gate, enum lane lane, uint32_t concurrency,
-                   uint32_t rate, int64_t now_us);
+void lane_gate_set(struct lane_gate *gate, enum lane lane, uint32_t concurrency, uint32_t rate,
+                   int64_t now_us);
 
 /* Takes one of the places and up to `want` tokens; 0: none. *due_us is then
  * lowered to the time of the next token, when it is a token that lacks (a place
  * comes free by lane_gate_leave). */
-uint32_t lane_gate_enter(struct lane_gate *gate, int64_t now_us, uint32_t want,
-                         int64_t *due_us);
+uint32_t lane_gate_enter(struct lane_gate *gate, int64_t now_us, uint32_t want, int64_t *due_us);
 /* Gives the place and the unused tokens back. True: all places were taken,
  * somebody may wait. */
 bool lane_gate_leave(struct lane_gate *gate, uint32_t unused);
 
-void lane_gate_look(struct lane_gate *gate, uint32_t *concurrency,
-                    uint32_t *rate, uint32_t *busy);
+void lane_gate_look(struct lane_gate *gate, uint32_t *concurrency, uint32_t *rate, uint32_t *busy);
