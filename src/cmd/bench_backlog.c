@@ -1,8 +1,8 @@
 /* A backlog: how fast it drains, and what live posts notice meanwhile.
  *
  *  - The rate with an empty backlog: as many events as the hand-over queue holds are committed
- *    while the engine stands still; then it starts. Nothing of that comes from the outbox table, and
- *    it is over before anything is settled: the hardest rate to compare with.
+ *    while the engine stands still; then it starts. Nothing of that comes from the outbox table,
+ * and it is over before anything is settled: the hardest rate to compare with.
  *  - The same with the whole backlog, which is read from the table and settled meanwhile.
  *  - The backlog again, made while the engine runs and its workers are paused, as after a stopped
  *    lane: its memory is full of what waits, the rest is in the table. Then they go on, while live
