@@ -22,6 +22,9 @@ enum err session_create(struct tx *tx, uint64_t account, const uint8_t hash[TOKE
     if (!label.ptr || !str_is_utf8(label))
         label = STR("");
     *id = id_next(tx->ids);
+    if (now_ms <
+        id_time_ms(*id)) /* the transaction had to wait: nothing is used before it is made */
+        now_ms = id_time_ms(*id);
     return tx_exec(tx,
                    "INSERT INTO sessions (account_id, id, token_hash, label, used_at, expires_at) "
                    "VALUES ($1, $2, $3, $4, $5, $6)",
