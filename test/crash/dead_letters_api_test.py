@@ -101,7 +101,7 @@ def _():
         check('fantail_event_states{state="dead"} 1\n' in metrics)
         check("UNKNOWN_COMMIT" in server.cli("dead", "groups") and event in server.cli("dead", "list"))
         check("fantail dead redrive --event " + event in server.cli("event", event))
-        check("1 dead letters wait" in server.cli("status"))
+        check("1 dead letter waits" in server.cli("status"))
 
 
 @test("dead-letters-are-not-changed-by-a-selection-that-is-wider-than-was-meant")
