@@ -60,7 +60,7 @@ def _():
     equal((told["deliveries"], told["in_flight"], told["decisions"], told["unread"]), ([], [], [], None))
     text = said("event", event)
     for words in (f"event {event}: post.created, done", f"by {BOB.id}, about {post}", "for timelines, lane small",
-                  "delivered to 1 people in 1 batches"):
+                  "delivered to 1 account in 1 batch"):
         check(words in text, f"{words!r} is not in {text}")
 
 
