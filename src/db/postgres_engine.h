@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "base/rand.h"
+#include "db/idle.h"
 #include "db/postgres.h"
 
 enum {
@@ -294,10 +295,7 @@ struct pg_readers {
     struct pg_db *db;
     struct pg_link *links;
     size_t count;
-    pthread_mutex_t lock;
-    pthread_cond_t returned;
-    struct pg_link **idle; /* a stack: the warmest is taken first */
-    size_t idle_count;
+    struct idle idle;
 };
 
 void pg_readers_init(struct pg_readers *r, struct pg_db *db);

@@ -6,50 +6,11 @@
  * restarted, a firewall forgot it) is replaced and the read is run once more, from its beginning:
  * reads have no effect outside their own results. The end of a read is only sent: its answer is
  * read at the beginning of the next one. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/check.h"
 #include "db/postgres_engine.h"
-
-static struct timespec deadline_after(int64_t ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += ms / 1000;
-    t.tv_nsec += (ms % 1000) * 1000000L;
-    if (t.tv_nsec >= 1000000000L) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000L;
-    }
-    return t;
-}
-
-static struct pg_link *borrow(struct pg_readers *r)
-{
-    struct pg_link *l = NULL;
-    pthread_mutex_lock(&r->lock);
-    if (r->idle_count == 0) {
-        struct timespec deadline = deadline_after(r->db->config.read_wait_ms);
-        int waited = 0;
-        while (r->idle_count == 0 && waited != ETIMEDOUT)
-            waited = pthread_cond_timedwait(&r->returned, &r->lock, &deadline);
-    }
-    if (r->idle_count)
-        l = r->idle[--r->idle_count];
-    pthread_mutex_unlock(&r->lock);
-    return l;
-}
-
-static void give_back(struct pg_readers *r, struct pg_link *l)
-{
-    pthread_mutex_lock(&r->lock);
-    r->idle[r->idle_count++] = l;
-    pthread_mutex_unlock(&r->lock);
-    pthread_cond_signal(&r->returned);
-}
 
 /* One snapshot. *again: the connection was lost, or the server undid the read for its own reasons:
  * the same may succeed now. */
@@ -74,42 +35,34 @@ static enum err run_once(struct pg_link *l, tx_fn run, void *arg, char *detail, 
 
 enum err pg_readers_run(struct pg_readers *r, tx_fn run, void *arg, char *detail)
 {
-    struct pg_link *l = borrow(r);
+    struct pg_link *l = idle_take(&r->idle, r->db->config.read_wait_ms);
     if (!l)
         return ERR_OVERLOADED;
     bool again;
     enum err e = run_once(l, run, arg, detail, &again);
     if (again)
         e = run_once(l, run, arg, detail, &again);
-    give_back(r, l);
+    idle_give(&r->idle, l);
     return e;
 }
 
 void pg_readers_init(struct pg_readers *r, struct pg_db *db)
 {
     *r = (struct pg_readers){.db = db, .count = (size_t)db->config.readers};
-    pthread_mutex_init(&r->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&r->returned, &monotonic);
-    pthread_condattr_destroy(&monotonic);
     r->links = calloc(r->count, sizeof *r->links);
-    r->idle = calloc(r->count, sizeof(struct pg_link *));
-    CHECK(r->links && r->idle);
+    CHECK(r->links);
+    idle_init(&r->idle, r->count);
     for (size_t i = 0; i < r->count; i++) {
         pg_link_init(&r->links[i], db, PG_READER);
-        r->idle[r->idle_count++] = &r->links[i];
+        idle_give(&r->idle, &r->links[i]);
     }
 }
 
 void pg_readers_done(struct pg_readers *r)
 {
-    CHECK(r->idle_count == r->count);
+    CHECK(r->idle.count == r->count);
     for (size_t i = 0; i < r->count; i++)
         pg_link_done(&r->links[i]);
     free(r->links);
-    free(r->idle);
-    pthread_cond_destroy(&r->returned);
-    pthread_mutex_destroy(&r->lock);
+    idle_done(&r->idle);
 }

@@ -23,6 +23,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "db/postgres_engine.h"
+#include "db/sql_text.h"
 
 enum {
     SLOTS = 2 * PG_STATEMENTS_MAX,
@@ -80,31 +81,12 @@ enum err pg_tx_take_failure(struct pg_tx *tx)
 
 /* ---- rewriting ---- */
 
-static bool is_word(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-
-/* The length of `ids($N)` at `p`, with the place of `$N`; 0 when it is something else. */
-static size_t match_ids(const char *p, struct str *parameter)
-{
-    if (strncmp(p, "ids($", 5) != 0)
-        return 0;
-    size_t end = 5;
-    while (p[end] >= '0' && p[end] <= '9')
-        end++;
-    if (end == 5 || p[end] != ')')
-        return 0;
-    *parameter = (struct str){p + 4, end - 4};
-    return end + 1;
-}
-
 /* Before version 16 PostgreSQL wants a name for every subquery. */
 static bool has_alias(const char *p)
 {
     while (*p == ' ')
         p++;
-    return (p[0] == 'A' || p[0] == 'a') && (p[1] == 'S' || p[1] == 's') && !is_word(p[2]);
+    return (p[0] == 'A' || p[0] == 'a') && (p[1] == 'S' || p[1] == 's') && !sql_is_word(p[2]);
 }
 
 void pg_statement_rewrite(const char *sql, struct buf *out)
@@ -118,8 +100,8 @@ void pg_statement_rewrite(const char *sql, struct buf *out)
                 quote = 0;
         } else if (*p == '\'' || *p == '"') {
             quote = *p;
-        } else if (p == sql || !is_word(p[-1])) {
-            length = match_ids(p, &parameter);
+        } else if (p == sql || !sql_is_word(p[-1])) {
+            length = sql_match_ids(p, &parameter);
         }
         if (length) {
             p += length;
@@ -139,7 +121,7 @@ int pg_statement_find_limit(const char *sql)
     int depth = 0, found = -1;
     for (const char *p = sql; *p; p++) {
         depth += (*p == '(') - (*p == ')');
-        if (depth || strncmp(p, "LIMIT ", 6) != 0 || (p > sql && is_word(p[-1])))
+        if (depth || strncmp(p, "LIMIT ", 6) != 0 || (p > sql && sql_is_word(p[-1])))
             continue;
         bool parameter = p[6] == '$';
         long n = strtol(p + 6 + parameter, NULL, 10);
@@ -173,7 +155,7 @@ static int count_parameters(const char *sql)
 static bool is_select(const char *sql)
 {
     sql += strspn(sql, " \t\r\n(");
-    return strncasecmp(sql, "SELECT", 6) == 0 && !is_word(sql[6]);
+    return strncasecmp(sql, "SELECT", 6) == 0 && !sql_is_word(sql[6]);
 }
 
 /* ---- preparing ---- */

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
+#include "db/idle.h"
 #include "db/sqlite.h"
 
 enum {
@@ -186,10 +187,7 @@ struct readers {
     struct sqlite_db *db;
     struct connection *connections;
     size_t count;
-    pthread_mutex_t lock;
-    pthread_cond_t returned;
-    struct connection **idle; /* a stack: the warmest is taken first */
-    size_t idle_count;
+    struct idle idle;
 };
 
 void readers_init(struct readers *r, struct sqlite_db *db);

@@ -20,6 +20,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "db/sql_text.h"
 #include "db/sqlite_engine.h"
 
 enum { SLOTS = 2 * STATEMENTS_MAX };
@@ -51,25 +52,6 @@ static enum err fail_misuse(struct sqlite_tx *tx, const char *what, const char *
 
 /* ---- rewriting ---- */
 
-static bool is_word(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-
-/* The length of `ids($N)` at `p`, with the place of `$N`; 0 when it is something else. */
-static size_t match_ids(const char *p, struct str *parameter)
-{
-    if (strncmp(p, "ids($", 5) != 0)
-        return 0;
-    size_t end = 5;
-    while (p[end] >= '0' && p[end] <= '9')
-        end++;
-    if (end == 5 || p[end] != ')')
-        return 0;
-    *parameter = (struct str){p + 4, end - 4};
-    return end + 1;
-}
-
 bool statement_rewrite(const char *sql, struct buf *out)
 {
     bool found = false;
@@ -82,8 +64,8 @@ bool statement_rewrite(const char *sql, struct buf *out)
                 quote = 0;
         } else if (*p == '\'' || *p == '"') {
             quote = *p;
-        } else if (p == sql || !is_word(p[-1])) {
-            length = match_ids(p, &parameter);
+        } else if (p == sql || !sql_is_word(p[-1])) {
+            length = sql_match_ids(p, &parameter);
         }
         if (length) {
             found = true;
