@@ -1,26 +1,26 @@
-/* The relay: takes committed events in the order of their ids and puts one
- * message for each rule that wants them on the bus.
+/* The relay: takes committed events in the order of their ids and puts one message for each rule
+ * that wants them on the bus.
  *
- * Where events come from. Live ones come through the hand-over queue, filled by
- * the commit hook. When that was full, they are claimed from the outbox table
- * by their state, up to the last id known to be offered (never beyond: a row
- * whose commit hook has not run yet must not be fanned out before the views
- * know of it). What the queue holds at or below `taken` was read from the table
- * already and is passed over. After a start the table is read from the position
- * that the views' saved state covers: pending rows for all their rules, settled
- * ones for the rules whose effect was lost with the views' memory, except where
- * the books have the delivery. And now and then the relay looks for rows that
- * are pending below the mark: parked events that were released, and anything
- * that nobody told it of.
+ * Where events come from. Live ones come through the hand-over queue, filled by the commit hook.
+ * When that was full, they are claimed from the outbox table by their state, up to the last id
+ * known to be offered (never beyond: a row whose commit hook has not run yet must not be fanned out
+ * before the views know of it). What the queue holds at or below `taken` was read from the table
+ * already and is passed over. After a start the table is read from the position that the views'
+ * saved state covers: pending rows for all their rules, settled ones for the rules whose effect was
+ * lost with the views' memory, except where the books have the delivery. And now and then the relay
+ * looks for rows that are pending below the saved mark: parked events that were released.
+ *
+ * All of this rests on one writer that gives ids in commit order: mark.c settles whatever is
+ * pending up to the mark, also a row that this relay was never told of.
  *
  * A backlog does not hold up what is live: events in the queue above the end of what must be read
  * from the table are taken ahead of it, and join the others when the table is read so far. What
  * keeps an order waits for that (flight.h): an earlier event of its key may still be in the table.
  *
- * When a lane is full its units stay owed in the flight, and the other lanes go
- * on. A lane that was full is served again when an eighth of what it held has
- * drained. So a flood of cleanup cannot hold up anybody's post. When no seat is
- * free the relay stops taking: the events wait in the outbox table. */
+ * When a lane is full its units stay owed in the flight, and the other lanes go on. A lane that was
+ * full is served again when an eighth of what it held has drained. So a flood of cleanup cannot
+ * hold up anybody's post. When no seat is free, what is owed to stopped lanes goes to the books;
+ * when there is none of that, the relay stops taking: the events wait in the outbox table. */
 #include "base/check.h"
 #include "base/fault.h"
 #include "base/id.h"
