@@ -268,11 +268,9 @@ static enum err run_bury(struct tx *tx, void *arg)
     return book_bury(tx, b->delivery, "UNKNOWN_CONSUMER", b->now_ms);
 }
 
-static bool lane_is_stopped(struct engine *g, enum lane lane)
+static bool stands_still(struct engine *g, enum lane lane)
 {
-    struct breaker_look look;
-    breaker_look(&g->lanes[lane].breaker, &look);
-    return look.state != BREAKER_CLOSED || engine_lane_is_braked(g, lane);
+    return engine_lane_is_stopped(g, lane) || engine_lane_is_braked(g, lane);
 }
 
 /* True: it is under way, or needs nothing. False: there is no room now. */
@@ -294,7 +292,7 @@ static bool begin_retry(struct engine *g, const struct claim *c, int64_t now_ms)
         return db_write(g->env.db, run_bury, &burying, NULL) == OK;
     }
     enum lane lane = flight_lane_of_retry(&g->flight, &aside);
-    if (b->retrying_in[lane] >= LANE_RETRIES_MAX && lane_is_stopped(g, lane))
+    if (b->retrying_in[lane] >= LANE_RETRIES_MAX && stands_still(g, lane))
         return true; /* later, when its claim has ended: the other lanes' retries need the room */
     FAULT(retry_before_publish);
     enum aside_result begun = flight_begin_aside(&g->flight, &aside);

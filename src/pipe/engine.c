@@ -294,6 +294,13 @@ void engine_stop_lane(struct engine *g, enum lane lane, bool stop)
     engine_wake_up(g, ENGINE_WORKERS);
 }
 
+bool engine_lane_is_stopped(struct engine *g, enum lane lane)
+{
+    struct breaker_look look;
+    breaker_look(&g->lanes[lane].breaker, &look);
+    return look.state != BREAKER_CLOSED;
+}
+
 int64_t engine_replay_step(struct engine *g)
 {
     atomic_store(&g->asleep[ENGINE_REPLAYS], true);

@@ -302,9 +302,7 @@ static bool make_room(struct engine *g)
 {
     size_t held = 0;
     for (int lane = 0; lane < LANE_COUNT; lane++) {
-        struct breaker_look look;
-        breaker_look(&g->lanes[lane].breaker, &look);
-        if (look.state != BREAKER_CLOSED && !lane_is_ordered((enum lane)lane))
+        if (engine_lane_is_stopped(g, (enum lane)lane) && !lane_is_ordered((enum lane)lane))
             held += flight_hold_owed(&g->flight, (enum lane)lane, HOLD_A_STEP);
     }
     if (held)

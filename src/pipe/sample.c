@@ -70,13 +70,6 @@ static void add_the_rest(struct engine *g, const struct truth_counts *counts,
     cell->entered = atomic_load_explicit(&g->offered[rule->on], memory_order_relaxed);
 }
 
-static bool lane_is_stopped(struct engine *g, enum lane lane)
-{
-    struct breaker_look look;
-    breaker_look(&g->lanes[lane].breaker, &look);
-    return look.state != BREAKER_CLOSED || atomic_load(&g->paused);
-}
-
 static size_t read_cells(struct engine *g, const struct truth_counts *counts,
                          struct cell_raw *cells)
 {
@@ -90,7 +83,8 @@ static size_t read_cells(struct engine *g, const struct truth_counts *counts,
                                   .backlog = flight.cells[i].count,
                                   .entered = flight.cells[i].entered,
                                   .oldest_age_ms = engine_age_ms(g, flight.cells[i].oldest),
-                                  .stopped = lane_is_stopped(g, flight.cells[i].lane)};
+                                  .stopped = engine_lane_is_stopped(g, flight.cells[i].lane) ||
+                                             atomic_load(&g->paused)};
         if (cell->lane == rule->lane)
             add_the_rest(g, counts, rule, cell);
         uint64_t waits = cell->backlog + cell->delayed + cell->waiting;

@@ -127,6 +127,11 @@ static inline bool is_retry(uint8_t kind)
     return kind == SEAT_RETRY || kind == SEAT_FORCED;
 }
 
+/* Its breaker is open, or somebody stopped it. */
+bool engine_lane_is_stopped(struct engine *g, enum lane lane);
+
+/* ---- finish.c ---- */
+
 /* The name of the unit that a message stands for. */
 struct flight_exit exit_of(const struct bus_message *m, enum exit_how how);
 /* What is left to do when an event has left the flight. */

@@ -17,7 +17,6 @@
  *  - for a retry: it is one delivery on the books and knows how far it got. */
 #include <stdio.h>
 
-#include "base/fault.h"
 #include "base/log.h"
 #include "pipe/retry.h"
 #include "pipe/state.h"
@@ -57,16 +56,6 @@ static void note(struct tally *t, const struct bus_message *m, enum trace_kind k
                                                    .rule = m->rule,
                                                    .kind = (uint8_t)kind,
                                                    .lane = (uint8_t)m->lane};
-}
-
-struct flight_exit exit_of(const struct bus_message *m, enum exit_how how)
-{
-    return (struct flight_exit){.seat = m->seat,
-                                .event_id = m->event.id,
-                                .after = m->cursor.after,
-                                .rule = m->rule,
-                                .part = (uint8_t)m->cursor.part,
-                                .how = how};
 }
 
 /* ---- failing ---- */
@@ -290,55 +279,6 @@ static void work_message(struct engine *g, struct tally *t, struct bus_message *
 }
 
 /* ---- the end of a step ---- */
-
-/* An event that has left: who wants to know. */
-void engine_finished(struct engine *g, const struct flight_exit *x, int64_t now_us)
-{
-    struct book_entry entry = {.booking = {.event = x->event}};
-    if (x->kind != SEAT_LIVE)
-        atomic_fetch_add(&g->late, 1);
-    switch (x->kind) {
-    case SEAT_RETRY:
-    case SEAT_FORCED:
-        if (x->totals.booked)
-            break; /* on the books as something else now */
-        FAULT(retry_after_done);
-        entry.booking.kind = BOOK_DONE;
-        entry.booking.delivery = x->owner;
-        entry.booking.consumer = g->rules[x->rule].consumer;
-        entry.booking.lane = g->rules[x->rule].lane;
-        entry.booking.order_key = lane_is_ordered(g->rules[x->rule].lane) ? x->event.actor : 0;
-        entry.booking.members = (size_t)x->add.members; /* the pages before are on the books */
-        if (g->rules[x->rule].effect == EFFECT_VIEWS)
-            entry.booking.mark = flight_through(&g->flight);
-        entry.booking.until = x->until;
-        book_add(&g->book, &entry, true);
-        engine_wake_up(g, ENGINE_BOOKS);
-        break;
-    case SEAT_RELEASED:
-        entry.booking.kind = BOOK_SETTLE;
-        entry.booking.mark = flight_through(&g->flight);
-        entry.released = true;
-        book_add(&g->book, &entry, true);
-        engine_wake_up(g, ENGINE_BOOKS);
-        break;
-    case SEAT_REPLAY: {
-        bool quiet = x->totals.booked || x->totals.duplicates || x->totals.suppressed;
-        struct job_counts counts = {.seen = 1,
-                                    .acted = !quiet,
-                                    .repeated = x->totals.duplicates > 0,
-                                    .suppressed = x->totals.suppressed > 0,
-                                    .failed = x->totals.booked > 0};
-        replays_told(g->replays, x->owner, x->event.id, &counts);
-        break;
-    }
-    default:
-        if (g->observer && x->event.type == EVENT_POST_CREATED && x->totals.members &&
-            x->started_us != FLIGHT_UNTIMED)
-            g->observer(g->observer_ctx, &x->event, (size_t)x->totals.members,
-                        now_us - x->started_us);
-    }
-}
 
 static void count_for_breaker(struct engine *g, struct tally *t)
 {
