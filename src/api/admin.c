@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "api/auth.h"
+#include "api/cluster.h"
 #include "api/handlers.h"
 #include "api/status.h"
 #include "base/id.h"
@@ -100,6 +101,17 @@ HANDLER(admin_post_delete)
 
 /* ---- truth ---- */
 
+/* Whether everything is delivered is for the leader to say; nobody to ask means no. */
+static bool is_drained(struct call *c)
+{
+    if (!c->api->cluster || atomic_load(&c->api->cluster->leads))
+        return engine_drained(c->api->engine);
+    json_t *answer = status_ask_engine(c);
+    bool drained = json_is_true(json_object_get(json_object_get(answer, "engine"), "drained"));
+    json_decref(answer);
+    return drained;
+}
+
 HANDLER(admin_check)
 {
     (void)tx;
@@ -118,7 +130,7 @@ HANDLER(admin_check)
         return e;
     struct check_result r = {0};
     struct json_out *j = &c->json;
-    bool drained = engine_drained(api->engine);
+    bool drained = is_drained(c);
     json_object_begin(j);
     json_key(j, STR("differences"));
     json_array_begin(j);
@@ -288,6 +300,11 @@ HANDLER(admin_import)
 HANDLER(admin_save)
 {
     (void)tx;
+    /* A save that tells of a loss tells it once, and the engine must be the one that hears it. */
+    if (c->api->views->remote)
+        return call_fail(c, ERR_INVALID,
+                         "shared views are saved by the node that leads, as it "
+                         "settles events: there is nothing to do by hand");
     uint64_t position = engine_settled_through(c->api->engine);
     enum err e = views_save(c->api->views, position);
     if (e)

@@ -9,6 +9,7 @@
 #include "api/auth.h"
 #include "api/cursor.h"
 #include "api/edge.h"
+#include "api/forward.h"
 #include "api/page_cache.h"
 #include "api/routes.h"
 #include "base/check.h"
@@ -39,6 +40,7 @@ void edge_free(struct edge *e)
     if (!e)
         return;
     idempotency_free(e->keys);
+    forward_free(e->forward);
     pthread_mutex_destroy(&e->ages_lock);
     buf_done(&e->openapi);
     buf_done(&e->docs);
@@ -103,8 +105,10 @@ enum err api_open(struct api *api, char why[200])
     enum log_level level = LOG_INFO;
     log_level_parse(str_of(s->log_level), &level);
     api->limits = limits_new(api->clock, LIMIT_ENTRIES_MAX);
-    api->pages = page_cache_new((size_t)s->page_cache_bytes, api->views, api->cards);
+    if (!api->views->remote) /* else nobody can tell whether a page is still what would be drawn */
+        api->pages = page_cache_new((size_t)s->page_cache_bytes, api->views, api->cards);
     api->edge = edge_new(level == LOG_DEBUG);
+    api->edge->forward = forward_new(api->secret);
     return OK;
 }
 

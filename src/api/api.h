@@ -26,6 +26,7 @@
 
 struct auth;
 struct brake;
+struct cluster;
 struct edge;
 struct limits;
 struct http_server;
@@ -46,6 +47,7 @@ struct api {
     struct limits *limits;    /* net/limits.h */
     struct page_cache *pages; /* api/page_cache.h; NULL: none are kept */
     struct brake *brake;      /* ops/brake.h; NULL: nothing is watched */
+    struct cluster *cluster;  /* api/cluster.h; NULL: this server is alone */
     uint8_t secret[32];       /* signs cursors; from meta */
     _Atomic bool ready;       /* /readyz */
     int64_t started_at_ms;

@@ -6,13 +6,16 @@
  * out, or try elsewhere, which other token would meet the same entry, and a blind guess hits one of
  * n entries with a chance of n in 2^128. A cached caller is asked again after a minute at the
  * latest (a JWT: when it expires), and at once when its account or key was touched (auth_cache.h
- * says how that cannot race).
+ * says how that cannot race). Other nodes of the same store end sessions without telling: then
+ * nobody is believed for longer than SHARED_ASK_AGAIN_MS.
  *
  * Every caller with an account is marked as seen about every ten minutes: in the views at once,
  * which keeps their timeline alive and serves them early in large fan-outs; in truth by
- * auth_seen_step(). */
+ * auth_seen_step(). Remote views cannot be told from an event loop: they hear it from the same
+ * step, within a second. */
 #include "api/auth.h"
 
+#include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,15 +30,26 @@ enum {
     ENTRIES_DEFAULT = 1 << 17,
     MARKS_MAX = 1 << 16,
     ASK_AGAIN_MS = 60 * 1000,
+    SHARED_ASK_AGAIN_MS = 1500,
+    VISITS_MAX = 1024, /* in the second between two steps: the rest is marked at the next visit */
+    VISITS_EVERY_US = 1000 * 1000,
     SEEN_EVERY_MS = 10 * 60 * 1000,
     OPAQUE_TOKEN_MAX = 128,
     ACTING_MAX = 64,
+};
+
+/* Visits that remote views have not heard of. */
+struct visits {
+    pthread_mutex_t lock;
+    size_t count;
+    struct view_change changes[VISITS_MAX];
 };
 
 struct auth {
     struct auth_config config;
     struct auth_cache *cache;
     struct seen *seen;
+    struct visits visits;
     struct jwt_key *jwt; /* NULL: none accepted */
     uint8_t cache_secret[crypto_shorthash_siphashx24_KEYBYTES];
     _Atomic uint64_t hits, misses, refused;
@@ -53,6 +67,7 @@ enum err auth_new(const struct auth_config *config, struct auth **out, char why[
     CHECK(a);
     a->config = *config;
     a->jwt = jwt;
+    pthread_mutex_init(&a->visits.lock, NULL);
     randombytes_buf(a->cache_secret, sizeof a->cache_secret);
     a->cache = auth_cache_new(config->entries_max ? config->entries_max : ENTRIES_DEFAULT);
     a->seen = seen_new(config->db, config->clock, config->session_life_ms, MARKS_MAX);
@@ -64,6 +79,7 @@ void auth_free(struct auth *a)
 {
     if (!a)
         return;
+    pthread_mutex_destroy(&a->visits.lock);
     seen_free(a->seen);
     auth_cache_free(a->cache);
     jwt_key_free(a->jwt);
@@ -140,6 +156,14 @@ enum err auth_read(struct str authorization, struct str acting, bool control,
 
 /* ---- the loop's part ---- */
 
+static void note_visit(struct visits *v, const struct view_change *change)
+{
+    pthread_mutex_lock(&v->lock);
+    if (v->count < VISITS_MAX)
+        v->changes[v->count++] = *change;
+    pthread_mutex_unlock(&v->lock);
+}
+
 static void mark_seen(struct auth *a, const struct caller *caller)
 {
     struct view_change change = {
@@ -148,7 +172,10 @@ static void mark_seen(struct auth *a, const struct caller *caller)
         .account = caller->account,
         .value = clock_wall_ms(a->config.clock),
     };
-    (void)views_apply(a->config.views, &change, 1);
+    if (a->config.views->remote)
+        note_visit(&a->visits, &change);
+    else
+        (void)views_apply(a->config.views, &change, 1);
     seen_mark(a->seen, caller->account, caller->session);
 }
 
@@ -391,6 +418,8 @@ enum err auth_resolve(struct auth *a, const struct credentials *cred, struct are
         return e;
     }
     *caller = q.entry.caller;
+    if (a->config.db->shared && q.valid_ms > SHARED_ASK_AGAIN_MS)
+        q.valid_ms = SHARED_ASK_AGAIN_MS;
     int64_t ceiling_ms = (INT64_MAX - now_us) / 1000;
     q.entry.valid_until_us = now_us + (q.valid_ms < ceiling_ms ? q.valid_ms : ceiling_ms) * 1000;
     q.entry.seen_at_us = INT64_MIN / 2; /* not yet */
@@ -425,9 +454,27 @@ void auth_committed(struct auth *a, const struct event *events, size_t n)
     }
 }
 
+/* What the views cannot be told now is not worth keeping: the next visit makes another. */
+static void tell_views(struct auth *a)
+{
+    struct view_change changes[VISITS_MAX];
+    pthread_mutex_lock(&a->visits.lock);
+    size_t n = a->visits.count;
+    memcpy(changes, a->visits.changes, n * sizeof *changes);
+    a->visits.count = 0;
+    pthread_mutex_unlock(&a->visits.lock);
+    if (n > 0)
+        (void)views_apply(a->config.views, changes, n);
+}
+
 int64_t auth_seen_step(struct auth *a)
 {
-    return seen_step(a->seen);
+    int64_t due_us = seen_step(a->seen);
+    if (!a->config.views->remote)
+        return due_us;
+    tell_views(a);
+    int64_t soon_us = clock_mono_us(a->config.clock) + VISITS_EVERY_US;
+    return due_us < soon_us ? due_us : soon_us;
 }
 
 void auth_stats(const struct auth *a, struct auth_stats *out)

@@ -50,8 +50,8 @@ void auth_forget(struct auth *a, uint64_t account_or_key);
 /* The commit hook's part: forgets whom these events concern. */
 void auth_committed(struct auth *a, const struct event *events, size_t n);
 
-/* Writes gathered "last seen" marks to truth; blocking, one caller; returns when to call again
- * (monotonic µs). */
+/* Writes gathered "last seen" marks to truth, and to remote views; blocking, one caller; returns
+ * when to call again (monotonic µs). */
 int64_t auth_seen_step(struct auth *a);
 
 struct auth_stats {

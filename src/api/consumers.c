@@ -33,7 +33,9 @@ struct page {
     size_t limit, looked_at_max;
     size_t looked_at, told;
     uint64_t position; /* of the last one looked at */
+    uint64_t horizon;  /* events above it may still be joined by earlier ones: not told yet */
     bool full;         /* there is more than was told */
+    size_t head_mark;  /* header lines before the page's own */
     char source[40];
 };
 
@@ -116,6 +118,8 @@ static bool is_wanted(const struct page *p, struct str type)
 static void visit_event(void *ctx, const struct stored_event *stored)
 {
     struct page *p = ctx;
+    if (stored->id > p->horizon)
+        return; /* ids rise: nor will be those that follow */
     if (p->told == p->limit || p->looked_at == p->looked_at_max) {
         p->full = true;
         return;
@@ -258,9 +262,13 @@ static bool wants_batch(const struct call *c)
     return false;
 }
 
-HANDLER(events_follow)
+static enum err follow(struct tx *tx, void *arg)
 {
-    struct page p = {.call = c, .j = &c->json};
+    struct page p = *(const struct page *)arg;
+    struct call *c = p.call;
+    buf_clear(&c->x->out);
+    c->x->head.len = p.head_mark;
+    json_out_init(&c->json, &c->x->out);
     struct subscriber consumer = {.name = ""};
     enum err e = read_limit(c, &p.limit);
     if (!e)
@@ -296,6 +304,24 @@ HANDLER(events_follow)
     else
         json_nil(p.j);
     json_object_end(p.j);
+    return e;
+}
+
+/* Where several nodes write, an event may become visible after one with a higher id. A page ends
+ * below the store's horizon, which is read before the page's snapshot is taken: who goes on after
+ * the last event of a page has missed none. */
+HANDLER(events_follow)
+{
+    (void)tx;
+    if (!c->blocking)
+        return ERR_NEEDS_TRUTH;
+    struct page p = {.call = c, .j = &c->json, .head_mark = c->x->head.len};
+    char detail[TX_DETAIL_MAX] = "";
+    enum err e = db_horizon(c->api->db, &p.horizon);
+    if (!e)
+        e = db_read(c->api->db, follow, &p, detail);
+    if (e && !c->detail[0])
+        snprintf(c->detail, sizeof c->detail, "%s", detail);
     return e;
 }
 

@@ -1,5 +1,6 @@
 /* A request's way through the API: match → CORS → who calls → policy → rate → body → idempotency →
- * the handler, on the thread that its route's mode names → the answer.
+ * the handler, on the thread that its route's mode names → the answer. Of several nodes, one that
+ * does not lead passes on what only the leader can answer, in place of everything after the rate.
  *
  * The loop does everything that needs no waiting. A token that is not in the cache sends the
  * request to a blocking thread first; it then goes on from there exactly as it would have on the
@@ -11,8 +12,10 @@
 
 #include "api/auth.h"
 #include "api/body.h"
+#include "api/cluster.h"
 #include "api/cors.h"
 #include "api/edge.h"
+#include "api/forward.h"
 #include "api/routes.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -25,7 +28,7 @@ enum { BURST_AUTH = 10, BURST = 5 }; /* times the rate */
 /* The headers that the dispatcher looks at, found in one walk. */
 struct known_headers {
     struct str authorization, acting, origin, preflight_method, content_type, idempotency_key,
-        traceparent;
+        traceparent, forwarded;
 };
 
 struct request {
@@ -35,6 +38,7 @@ struct request {
     size_t head_mark; /* header lines before the handler ran */
     bool on_loop;     /* must not block */
     bool presented;   /* a token came with it */
+    bool forwarded;   /* another node has looked at it already */
     bool keyed;       /* has an Idempotency-Key that counts */
     bool claimed;     /* … which is in the set of keys in progress */
     bool executed;    /* … and the handler ran: its refusal may be remembered */
@@ -157,6 +161,10 @@ static enum err run_handler(struct request *r, struct tx *tx)
     enum err e = r->call.route->handler(&r->call, tx);
     if (e && tx && !r->call.detail[0])
         snprintf(r->call.detail, sizeof r->call.detail, "%s", tx->detail);
+    /* The lead may have gone in the meantime: then what was read is nothing, and what was set
+     * went nowhere. What a POST has done is in truth, and stays. */
+    if (!e && r->call.route->method != HTTP_M_POST && forward_is_needed(r->call.api, r->call.route))
+        e = ERR_NO_LEADER;
     return e;
 }
 
@@ -211,6 +219,56 @@ static void run_inline(struct request *r)
         submit(r, r->call.api->pool, blocking_task);
     else
         finish(r, e);
+}
+
+/* ---- passing on ---- */
+
+static void forward_task(struct pool_task *task)
+{
+    struct request *r = request_of_task(task);
+    struct call *c = &r->call;
+    struct http_exchange *x = c->x;
+    struct forward_question q = {
+        .method = x->method,
+        .target = x->target,
+        .body = x->body,
+        .trace = r->headers.traceparent,
+        .caller = c->caller,
+        .deadline_us = x->arrived_us + FORWARD_TIMEOUT_MS * INT64_C(1000),
+    };
+    struct forward_answer a;
+    clear_answer(r);
+    enum err e = forward_ask(c->api, &q, &a, &x->out, c->detail);
+    if (e) {
+        finish(r, e);
+        return;
+    }
+    c->status = a.status;
+    if (a.problem)
+        x->content_type = STR("application/problem+json");
+    if (a.retry_after[0])
+        http_add_header(x, "Retry-After", "%s", a.retry_after);
+    if (a.link[0])
+        http_add_header(x, "Link", "%s", a.link);
+    finish(r, OK);
+}
+
+static void pass_on(struct request *r)
+{
+    struct call *c = &r->call;
+    if (c->x->body.len > BODY_JSON_MAX) {
+        finish(r, call_fail(c, ERR_TOO_LARGE, "at most %d bytes", BODY_JSON_MAX));
+        return;
+    }
+    if (c->x->body.len > 0 && !body_type_is_json(r->headers.content_type)) {
+        finish(r, call_fail(c, ERR_MEDIA_TYPE, "send application/json"));
+        return;
+    }
+    r->on_loop = false;
+    r->head_mark = c->x->head.len;
+    c->task.run = forward_task;
+    if (!forward_submit(c->api->edge->forward, c->api->slow, &c->task))
+        finish(r, ERR_OVERLOADED);
 }
 
 /* ---- writes ---- */
@@ -334,7 +392,7 @@ static enum err check_rate(struct request *r)
                    : class == RATE_WRITE ? s->rate_write
                    : class == RATE_AUTH  ? s->rate_auth
                                          : 0;
-    if (rate == 0 || c->caller.control)
+    if (rate == 0 || c->caller.control || r->forwarded)
         return OK;
     uint64_t key =
         c->caller.account && class != RATE_AUTH ? c->caller.account : limits_peer_key(c->x->peer);
@@ -365,6 +423,17 @@ static enum err check_brake(struct request *r)
     brake_why(c->api->brake, why);
     atomic_fetch_add_explicit(&c->api->edge->braked, 1, memory_order_relaxed);
     return call_fail(c, ERR_BRAKED, "%s; reads and deletes go on, try this again later", why);
+}
+
+/* A node that is cut off from its servers begins no writes: whether they count is not for it to
+ * say. */
+static enum err check_aside(struct request *r)
+{
+    struct call *c = &r->call;
+    const struct cluster *cluster = c->api->cluster;
+    if (!cluster || c->route->method == HTTP_M_GET || !atomic_load(&cluster->aside))
+        return OK;
+    return call_fail(c, ERR_UNAVAILABLE, "this node stands aside; see /readyz");
 }
 
 static enum err read_body(struct request *r)
@@ -417,6 +486,12 @@ static void proceed(struct request *r)
     enum err e = check_policy(r);
     if (!e)
         e = check_rate(r);
+    if (!e && !r->forwarded && forward_is_needed(c->api, c->route)) {
+        pass_on(r);
+        return;
+    }
+    if (!e)
+        e = check_aside(r);
     if (!e)
         e = check_brake(r);
     if (!e)
@@ -460,6 +535,23 @@ static void authenticate_task(struct pool_task *task)
         finish(r, e);
     else
         proceed(r);
+}
+
+/* Another node says who calls, and proves it. */
+static void believe(struct request *r)
+{
+    struct call *c = &r->call;
+    const char *why = "";
+    enum err e = forward_check(c->api, c->x, c->route, r->headers.forwarded, &c->caller, &why);
+    r->forwarded = e == OK;
+    if (e == OK) {
+        proceed(r);
+        return;
+    }
+    if (e == ERR_FORBIDDEN)
+        buf_str(&c->x->head, STR(FORWARD_HEADER ": refused\r\n"));
+    call_fail(c, e, "%s", why);
+    finish(r, e);
 }
 
 static void authenticate(struct request *r)
@@ -511,6 +603,7 @@ static void read_headers(const struct http_exchange *x, struct known_headers *ou
         {STR("content-type"), &out->content_type},
         {STR("idempotency-key"), &out->idempotency_key},
         {STR("traceparent"), &out->traceparent},
+        {STR("fantail-forwarded"), &out->forwarded},
     };
     for (size_t i = 0; i < x->header_count; i++) {
         const struct http_header *h = &x->headers[i];
@@ -567,5 +660,12 @@ void api_handle(void *ctx, struct http_exchange *x)
     r->call.route = match.route;
     memcpy(r->call.params, match.params, sizeof match.params);
     r->call.name = match.name;
-    authenticate(r);
+    const struct cluster *cluster = api->cluster;
+    if (cluster && !(cluster->roles & ROLE_API) && !route_is_everywhere(match.route))
+        finish(r, call_fail(&r->call, ERR_MISDIRECTED,
+                            "this node has no role api: ask another one, or the proxy in front"));
+    else if (cluster && r->headers.forwarded.ptr)
+        believe(r);
+    else
+        authenticate(r);
 }

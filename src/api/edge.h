@@ -15,9 +15,12 @@ struct route_stats {
     struct hist took_us;          /* from the whole request to the answer */
 };
 
+struct forward;
+
 struct edge {
     struct idempotency *keys;
-    bool log_requests; /* every request, not only slow and failed ones */
+    struct forward *forward; /* api/forward.h */
+    bool log_requests;       /* every request, not only slow and failed ones */
     struct buf openapi;
     struct buf docs;
     _Atomic uint64_t shed;     /* answered 503 because a queue was full */

@@ -6,10 +6,11 @@
 #include "api/page_cache.h"
 #include "model/post.h"
 
-/* The page that everybody asks for: no cursor, the usual length. */
+/* The page that everybody asks for: no cursor, the usual length. Of views that others change, too,
+ * none is kept: nobody here would notice. */
 static bool is_first_page(const struct call *c)
 {
-    return c->api->pages && c->x->query.len == 0;
+    return c->api->pages && !c->api->views->remote && c->x->query.len == 0;
 }
 
 static enum err draw_page(struct call *c, struct feed_page *page)

@@ -69,7 +69,10 @@ HANDLER(admin_backup);         /* SLOW  POST   /v1/admin/backup {"path"}: contro
 HANDLER(admin_import);         /* SLOW  POST   /v1/admin/import?first_line=N, one NDJSON chunk */
 HANDLER(admin_save);           /* SLOW  POST   /v1/admin/save: save the views now */
 HANDLER(admin_lane);           /* SLOW  PUT    /v1/admin/lanes {"lane","concurrency",…} */
+/* nodes.c */
+HANDLER(admin_nodes);          /* SLOW  GET    /v1/admin/nodes: who uses this store */
 /* status.c */
+HANDLER(admin_engine);         /* SLOW  GET    /v1/admin/engine: the leader's engine */
 HANDLER(admin_status);         /* SLOW  GET    /v1/admin/status: engine, views, db, http as JSON */
 /* freshness.c */
 HANDLER(admin_freshness);      /* SLOW  GET    /v1/admin/freshness */
@@ -93,7 +96,7 @@ HANDLER(rebuilds_show);        /* READ  GET    /v1/admin/rebuilds/{id} */
 HANDLER(rebuilds_create);      /* SLOW  POST   /v1/admin/rebuilds {"what","user","rate"} */
 HANDLER(rebuilds_change);      /* SLOW  PUT    /v1/admin/rebuilds/{id} {"state"} */
 /* consumers.c: other systems that follow our events */
-HANDLER(events_follow);        /* READ  GET    /v1/events */
+HANDLER(events_follow);        /* INLINE GET   /v1/events: always on a blocking thread */
 HANDLER(consumers_list);       /* READ  GET    /v1/events/consumers */
 HANDLER(consumers_save);       /* WRITE PUT    /v1/events/consumers/{name} {"cursor","rewind"} */
 HANDLER(consumers_delete);     /* WRITE DELETE /v1/events/consumers/{name} */

@@ -1,4 +1,10 @@
-/* The set of keys in progress is a fixed table with chaining by index under one lock: it is touched
+/* Several nodes, one key: the set below knows of this process alone, so that the same request may
+ * be run at two nodes at once. Both find no row, both act, both write the row: the second waits for
+ * the first, whose commit then fails it, because its transaction has read what is no longer so. It
+ * is run again like every transaction that met another, finds the row and answers from it. What is
+ * remembered outside of the act's own transaction, a refusal, never takes the place of an answer.
+ *
+ * The set of keys in progress is a fixed table with chaining by index under one lock: it is touched
  * twice per keyed write, which is nothing beside the commit. Entries point at the request's own key
  * and never outlive it. */
 #include "api/idempotency.h"
@@ -189,17 +195,21 @@ enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64
 {
     char route[ROUTE_TEXT_MAX];
     struct str fingerprint = {(const char *)k->fingerprint, IDEMPOTENCY_FINGERPRINT_BYTES};
-    /* A row that is there is one that has outlived its day and waits to be cleaned away. */
-    return tx_exec(tx,
-                   "INSERT INTO idempotency (account_id, route, key, fingerprint, status, body, "
-                   "created_at) VALUES ($1, $2, $3, $4, $5, $6, $7) "
-                   "ON CONFLICT (account_id, route, key) DO UPDATE SET "
-                   "fingerprint = excluded.fingerprint, status = excluded.status, "
-                   "body = excluded.body, created_at = excluded.created_at",
-                   DB_ARGS(DB_I64(k->account), DB_TEXT(route_text(k, route)), DB_TEXT(k->text),
-                           DB_BLOB(fingerprint), DB_I64(status), DB_TEXT(body.ptr ? body : STR("")),
-                           DB_I64(now_ms)),
-                   NULL);
+    int64_t stored = 0;
+    /* Only a row that has outlived its day and waits to be cleaned away is written over. */
+    enum err e =
+        tx_exec(tx,
+                "INSERT INTO idempotency (account_id, route, key, fingerprint, status, body, "
+                "created_at) VALUES ($1, $2, $3, $4, $5, $6, $7) "
+                "ON CONFLICT (account_id, route, key) DO UPDATE SET "
+                "fingerprint = excluded.fingerprint, status = excluded.status, "
+                "body = excluded.body, created_at = excluded.created_at "
+                "WHERE idempotency.created_at <= $8",
+                DB_ARGS(DB_I64(k->account), DB_TEXT(route_text(k, route)), DB_TEXT(k->text),
+                        DB_BLOB(fingerprint), DB_I64(status), DB_TEXT(body.ptr ? body : STR("")),
+                        DB_I64(now_ms), DB_I64(now_ms - IDEMPOTENCY_KEEP_MS)),
+                &stored);
+    return e ? e : stored ? OK : ERR_CONFLICT;
 }
 
 bool idempotency_keeps(int status)

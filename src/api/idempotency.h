@@ -3,7 +3,7 @@
  * A key is remembered for 24 hours in the scope (caller's account, route, key) with a fingerprint
  * of the body. The row is written in the transaction of the write itself, so that either both are
  * there or neither is. While the first request is on its way its row cannot be seen yet: that is
- * known through the set in this process. */
+ * known through the set in this process; at another node the second waits for the first. */
 #pragma once
 
 #include "base/arena.h"
@@ -55,6 +55,7 @@ struct idempotency_answer {
  * with another body. */
 enum err idempotency_find(struct tx *tx, const struct idempotency_key *k, int64_t now_ms,
                           struct arena *arena, struct idempotency_answer *out);
+/* ERR_CONFLICT: there is a row that still counts. */
 enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64_t now_ms,
                            int status, struct str body);
 

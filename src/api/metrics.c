@@ -1,13 +1,18 @@
 /* The metrics, in Prometheus text.
  *
+ * A node that does not lead has nothing to say about the engine, and views that are away have no
+ * size: such numbers are left out, because a zero would be a lie.
+ *
  * Metrics are tables: a row is a name, a type, a help text and where the number is in a snapshot
  * that is taken once per scrape. Adding one is adding a row. A scrape is answered on the event loop
  * from what is in memory. The ages of the consumers outside alone come from truth: they are kept
  * for AGES_KEPT_US, and looked up on a blocking thread when that is over and the threads have time;
  * a busy server shows the ages it has. */
 #include "api/auth.h"
+#include "api/cluster.h"
 #include "api/edge.h"
 #include "api/handlers.h"
+#include "api/nodes.h"
 #include "api/page_cache.h"
 #include "ops/brake.h"
 
@@ -29,6 +34,8 @@ struct snapshot {
     size_t cell_count;
     int64_t audit_drift, audited, threshold;
     uint64_t pool_depth, slow_depth;
+    bool leads;       /* or is alone */
+    bool views_there; /* their numbers are */
 };
 
 /* name, type, help, where it is in the snapshot */
@@ -63,37 +70,10 @@ struct snapshot {
     X("db_wal_bytes", "gauge", "Size of the write-ahead log.", s->db.wal_bytes)                    \
     X("db_file_bytes", "gauge", "Size of the store.", s->db.file_bytes)                            \
     X("db_full", "gauge", "1 when the last commit failed for want of space.", s->db.full)          \
-    X("events_taken_total", "counter", "Events taken up by the engine.", s->engine.events_taken)   \
-    X("events_done_total", "counter", "Events delivered to everyone.", s->engine.events_done)      \
-    X("events_undone", "gauge", "Events not yet delivered to everyone.", s->engine.undone)         \
-    X("events_oldest_undone_seconds", "gauge", "Age of the oldest undone event.",                  \
-      (double)s->engine.oldest_undone_ms / 1000.0)                                                 \
-    X("events_dropped_total", "counter",                                                           \
-      "Deliveries of low priority that were given up after their tries.",                          \
-      s->engine.states.dropped)                                                                    \
-    X("messages_resent_total", "counter", "Messages sent again because nothing was heard of them.",\
-      s->engine.resent)                                                                            \
-    X("blocked_keys", "gauge", "Order keys that wait behind a delivery on the books.",             \
-      s->engine.blocked_keys)                                                                      \
-    X("worst_visible_lag_seconds", "gauge", "The worst lag of what people notice.",                \
-      (double)s->headline.worst_ms / 1000.0)                                                       \
     X("brake_level", "gauge", "0: off. 1: bulk work rests. 2: nothing new is taken.",              \
       s->brake_level)                                                                              \
     X("disk_free_bytes", "gauge", "Free space of the data folder's disk, as last seen.",           \
       s->disk_free)                                                                                \
-    X("view_accounts", "gauge", "Accounts in the views.", s->views.accounts)                       \
-    X("view_follows", "gauge", "Follow edges in the views.", s->views.follows)                     \
-    X("view_timelines", "gauge", "Timelines held.", s->views.timelines)                            \
-    X("view_timelines_dropped", "gauge", "Timelines dropped, to be rebuilt when read.",            \
-      s->views.dropped)                                                                            \
-    X("view_entries", "gauge", "Entries in all timelines.", s->views.entries)                      \
-    X("view_pull_lists", "gauge", "Authors whose posts are pulled.", s->views.pull_lists)          \
-    X("view_bytes", "gauge", "Memory held by the views.", s->views.bytes)                          \
-    X("view_saved_timestamp_seconds", "gauge", "When the views were last saved.",                  \
-      (double)s->views.saved_at_ms / 1000.0)                                                       \
-    X("view_save_seconds", "gauge", "How long the last save took.",                                \
-      (double)s->views.save_took_ms / 1000.0)                                                      \
-    X("view_save_bytes", "gauge", "Size of the last save.", s->views.save_bytes)                   \
     X("card_hits_total", "counter", "Posts found in the cache.", s->cards.post_hits)               \
     X("card_misses_total", "counter", "Posts not found in the cache.", s->cards.post_misses)       \
     X("card_hit_rate", "gauge", "Share of posts found in the cache since the start.",              \
@@ -117,23 +97,61 @@ struct snapshot {
     X("celebrity_threshold", "gauge", "Followers from which posts are pulled instead of pushed.",  \
       s->threshold)
 
-/* name, type, help, where it is in a lane's stats */
-#define LANE_METRICS(X)                                                                            \
-    X("lane_backlog", "gauge", "Batches waiting in the lane.", l->backlog)                         \
-    X("lane_in_flight", "gauge", "Batches being delivered.", l->in_flight)                         \
-    X("lane_delivered_total", "counter", "Deliveries that changed something.", l->delivered)       \
+/* The same, of the engine: only where it leads. */
+#define ENGINE_METRICS(X)                                                                          \
+    X("events_taken_total", "counter", "Events taken up by the engine.", s->engine.events_taken)   \
+    X("events_done_total", "counter", "Events delivered to everyone.", s->engine.events_done)      \
+    X("events_undone", "gauge", "Events not yet delivered to everyone.", s->engine.undone)         \
+    X("events_oldest_undone_seconds", "gauge", "Age of the oldest undone event.",                  \
+      (double)s->engine.oldest_undone_ms / 1000.0)                                                 \
+    X("events_dropped_total", "counter",                                                           \
+      "Deliveries of low priority that were given up after their tries.",                          \
+      s->engine.states.dropped)                                                                    \
+    X("messages_resent_total", "counter", "Messages sent again because nothing was heard of them.",\
+      s->engine.resent)                                                                            \
+    X("blocked_keys", "gauge", "Order keys that wait behind a delivery on the books.",             \
+      s->engine.blocked_keys)                                                                      \
+    X("worst_visible_lag_seconds", "gauge", "The worst lag of what people notice.",                \
+      (double)s->headline.worst_ms / 1000.0)
+
+/* The same, of the views: only while they answer. */
+#define VIEW_METRICS(X)                                                                            \
+    X("view_accounts", "gauge", "Accounts in the views.", s->views.accounts)                       \
+    X("view_follows", "gauge", "Follow edges in the views.", s->views.follows)                     \
+    X("view_timelines", "gauge", "Timelines held.", s->views.timelines)                            \
+    X("view_timelines_dropped", "gauge", "Timelines dropped, to be rebuilt when read.",            \
+      s->views.dropped)                                                                            \
+    X("view_entries", "gauge", "Entries in all timelines.", s->views.entries)                      \
+    X("view_pull_lists", "gauge", "Authors whose posts are pulled.", s->views.pull_lists)          \
+    X("view_bytes", "gauge", "Memory held by the views.", s->views.bytes)                          \
+    X("view_saved_timestamp_seconds", "gauge", "When the views were last saved.",                  \
+      (double)s->views.saved_at_ms / 1000.0)                                                       \
+    X("view_save_seconds", "gauge", "How long the last save took.",                                \
+      (double)s->views.save_took_ms / 1000.0)                                                      \
+    X("view_save_bytes", "gauge", "Size of the last save.", s->views.save_bytes)
+
+/* name, type, help, where it is in a lane's stats: what this node's workers did. The sum over all
+ * nodes is what was done. */
+#define WORK_METRICS(X)                                                                            \
+    X("lane_delivered_total", "counter", "Deliveries that changed something, by this node.",       \
+      l->own.delivered)                                                                            \
     X("lane_repeated_total", "counter",                                                            \
-      "Deliveries that were there already: harmless duplicates.", l->repeated)                     \
-    X("lane_failed_total", "counter", "Batches that failed and were tried again.", l->failed)      \
-    X("lane_oldest_age_seconds", "gauge", "Age of the oldest event not done in the lane.",         \
-      (double)l->oldest_age_ms / 1000.0)                                                           \
-    X("lane_concurrency", "gauge", "Batches at a time.", l->concurrency)                           \
-    X("lane_rate", "gauge", "Batches per second; 0: no limit.", l->rate)                           \
+      "Deliveries that were there already: harmless duplicates.", l->own.repeated)                 \
+    X("lane_failed_total", "counter", "Batches that failed and were tried again.", l->own.failed)  \
     X("lane_skipped_total", "counter", "Deliveries that the consumer decided not to act on.",      \
-      l->skipped)                                                                                  \
+      l->own.skipped)                                                                              \
     X("lane_stopped", "gauge", "1 while the lane is stopped, by itself or by hand.",               \
       l->breaker.state != BREAKER_CLOSED)                                                          \
     X("lane_stops_total", "counter", "Times the lane stopped by itself.", l->breaker.opened)
+
+/* … what waits in it: only where the node leads */
+#define LANE_METRICS(X)                                                                            \
+    X("lane_backlog", "gauge", "Batches waiting in the lane.", l->backlog)                         \
+    X("lane_in_flight", "gauge", "Batches being delivered.", l->in_flight)                         \
+    X("lane_oldest_age_seconds", "gauge", "Age of the oldest event not done in the lane.",         \
+      (double)l->oldest_age_ms / 1000.0)                                                           \
+    X("lane_concurrency", "gauge", "Batches at a time.", l->concurrency)                           \
+    X("lane_rate", "gauge", "Batches per second; 0: no limit.", l->rate)
 
 /* name, help, where it is in a cell */
 #define CELL_METRICS(X)                                                                            \
@@ -152,6 +170,36 @@ struct snapshot {
     X("discarded", discarded) X("settled", settled) X("archived", archived)
 /* clang-format on */
 
+/* name, type, help, where it is: of one node of many */
+/* clang-format off */
+#define CLUSTER_METRICS(X)                                                                         \
+    X("node_leads", "gauge", "1 on the node that leads.", atomic_load(&k->leads))                  \
+    X("node_aside", "gauge", "1 while this node refuses writes.", atomic_load(&k->aside))          \
+    X("term", "gauge", "The term of the leader, as this node knows it.", atomic_load(&k->term))    \
+    X("forwarded_total", "counter", "Requests passed on to the leader and answered.",              \
+      atomic_load(&k->forwarded))                                                                  \
+    X("forward_failed_total", "counter", "Requests for the leader that found none or no answer.",  \
+      atomic_load(&k->forward_failed))                                                             \
+    X("views_lost_total", "counter", "Times that the views had to be loaded anew.",                \
+      atomic_load(&k->views_lost))                                                                 \
+    X("db_reachable", "gauge", "1 while the store answers this node.",                             \
+      atomic_load(&k->db_state) == PART_UP)                                                        \
+    X("views_trusted", "gauge", "1 while this node reads from the views instead of from truth.",   \
+      atomic_load(&k->views_state) == PART_UP)                                                     \
+    X("bus_connected", "gauge", "1 while the bus answers this node.",                              \
+      atomic_load(&k->bus_state) == PART_UP)                                                       \
+    X("stale_messages_total", "counter", "Units of work and reports of other terms, passed over.", \
+      g->stale)                                                                                    \
+    X("unknown_rules_total", "counter", "Units of work of a newer node, left for others.",         \
+      g->unknown_rules)
+
+/* … of the one that leads */
+#define LEADER_METRICS(X)                                                                          \
+    X("reports_total", "counter", "Outcomes told by other nodes.", g->reports)                     \
+    X("reports_unmatched_total", "counter", "Outcomes of units that were not waited for any more.",\
+      g->reports_unmatched)
+/* clang-format on */
+
 static void take_snapshot(struct api *api, struct arena *arena, struct snapshot *s)
 {
     *s = (struct snapshot){
@@ -166,6 +214,8 @@ static void take_snapshot(struct api *api, struct arena *arena, struct snapshot 
         .pool_depth = pool_depth(api->pool),
         .slow_depth = pool_depth(api->slow),
     };
+    s->leads = !api->cluster || atomic_load(&api->cluster->leads);
+    s->views_there = !api->cluster || atomic_load(&api->cluster->views_state) != PART_AWAY;
     s->cells = ARENA_ARRAY(arena, struct freshness_cell, FRESHNESS_CELLS_MAX);
     freshness_look(engine_freshness(api->engine), s->cells, FRESHNESS_CELLS_MAX, &s->cell_count,
                    &s->headline);
@@ -177,7 +227,8 @@ static void take_snapshot(struct api *api, struct arena *arena, struct snapshot 
         http_server_stats(api->http, &s->http);
     db_stats(api->db, &s->db);
     engine_stats(api->engine, &s->engine);
-    views_stats(api->views, &s->views);
+    if (s->views_there)
+        views_stats(api->views, &s->views);
     cards_stats(api->cards, &s->cards);
     page_cache_stats(api->pages, &s->pages);
     auth_stats(api->auth, &s->auth);
@@ -196,7 +247,35 @@ static void put_scalars(struct buf *out, const struct snapshot *s)
     put_head(out, name, type, help);                                                               \
     buf_printf(out, "fantail_" name " %.15g\n", (double)(value));
     METRICS(SCALAR)
+    if (s->leads) {
+        ENGINE_METRICS(SCALAR)
+    }
+    if (s->views_there) {
+        VIEW_METRICS(SCALAR)
+    }
 #undef SCALAR
+}
+
+static void put_cluster(struct buf *out, struct cluster *k, const struct engine_stats *g,
+                        struct arena *arena)
+{
+    uint64_t by_state[NODE_STATES] = {0};
+    size_t n;
+    const struct node *nodes = nodes_list(k, arena, &n);
+    for (size_t i = 0; i < n; i++)
+        by_state[node_state(&nodes[i])]++;
+#define OF_NODE(name, type, help, value)                                                           \
+    put_head(out, name, type, help);                                                               \
+    buf_printf(out, "fantail_" name " %.15g\n", (double)(value));
+    CLUSTER_METRICS(OF_NODE)
+    if (atomic_load(&k->leads)) {
+        LEADER_METRICS(OF_NODE)
+    }
+#undef OF_NODE
+    put_head(out, "nodes", "gauge", "Nodes that use the same store, as this one sees them.");
+    for (int i = 0; i < NODE_STATES; i++)
+        buf_printf(out, "fantail_nodes{state=\"%s\"} %llu\n", node_state_name((enum node_state)i),
+                   (unsigned long long)by_state[i]);
 }
 
 static void put_lanes(struct buf *out, const struct snapshot *s)
@@ -208,7 +287,10 @@ static void put_lanes(struct buf *out, const struct snapshot *s)
         buf_printf(out, "fantail_" name "{lane=\"%s\"} %.15g\n", lane_name((enum lane)i),          \
                    (double)(value));                                                               \
     }
-    LANE_METRICS(PER_LANE)
+    WORK_METRICS(PER_LANE)
+    if (s->leads) {
+        LANE_METRICS(PER_LANE)
+    }
 #undef PER_LANE
 }
 
@@ -364,6 +446,8 @@ static void refresh_ages(struct call *c)
 HANDLER(metrics_show)
 {
     (void)tx;
+    if (c->api->views->remote && !c->blocking)
+        return ERR_NEEDS_TRUTH; /* their numbers are with another server */
     if (!ages_will_do(c)) {
         if (!c->blocking)
             return ERR_NEEDS_TRUTH;
@@ -376,11 +460,15 @@ HANDLER(metrics_show)
     put_head(out, "build_info", "gauge", "The version that runs.");
     buf_printf(out, "fantail_build_info{version=\"%s\"} 1\n", FANTAIL_VERSION);
     put_scalars(out, &s);
+    if (c->api->cluster)
+        put_cluster(out, c->api->cluster, &s.engine, &c->x->arena);
     put_lanes(out, &s);
-    put_states(out, &s.engine.states);
-    put_duplicates(out, &s.engine);
-    put_cells(out, &s);
-    put_deliveries(out, &s);
+    if (s.leads) {
+        put_states(out, &s.engine.states);
+        put_duplicates(out, &s.engine);
+        put_cells(out, &s);
+        put_deliveries(out, &s);
+    }
     put_ages(out, c->api->edge);
     put_answers(out, c->api->edge);
     put_times(out, c->api->edge);

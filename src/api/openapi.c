@@ -21,6 +21,7 @@ static const struct {
     {ERR_GONE, "Gone", "It is no longer kept; the detail says what still is."},
     {ERR_TOO_LARGE, "TooLarge", "The body is too large."},
     {ERR_MEDIA_TYPE, "MediaType", "The body is of an unsupported type."},
+    {ERR_MISDIRECTED, "Misdirected", "This node has no role that serves it: ask another one."},
     {ERR_INVALID, "Invalid", "The request is well-formed but cannot be carried out as given."},
     {ERR_RATE_LIMITED, "RateLimited", "Too many requests; Retry-After says when to try again."},
     {ERR_UNAVAILABLE, "Unavailable",
@@ -57,6 +58,8 @@ static bool may_answer(const struct route *r, enum err kind)
     case ERR_TOO_LARGE:
     case ERR_MEDIA_TYPE:
         return body;
+    case ERR_MISDIRECTED:
+        return !route_is_everywhere(r);
     case ERR_INVALID:
         return body || (r->flags & ROUTE_KEYED);
     case ERR_RATE_LIMITED:

@@ -18,6 +18,7 @@
 #define PAGED    ROUTE_PAGED
 #define NO_TOKEN ROUTE_TOKENLESS
 #define GROWS    ROUTE_GROWS
+#define LEADER   ROUTE_AT_LEADER
 
 /* clang-format off */
 const struct route routes[] = {
@@ -105,6 +106,10 @@ const struct route routes[] = {
     /* admin */
     ROUTE(GET, "/v1/admin/status", admin_status, SLOW, ADMIN_READ, READ, NULL, "Status", 200, 0, "",
           "Everything an operator wants to see at a glance")
+    ROUTE(GET, "/v1/admin/engine", admin_engine, SLOW, ADMIN_READ, READ, NULL, "Engine", 200,
+          LEADER, "", "The engine and its lanes, and the worst lag that people notice")
+    ROUTE(GET, "/v1/admin/nodes", admin_nodes, SLOW, ADMIN_READ, READ, NULL, "NodeList", 200, 0, "",
+          "The nodes that use this store: where, what they do, how they are, who leads")
     ROUTE(POST, "/v1/admin/keys", admin_keys_create, SLOW, ADMIN, WRITE, "NewKey", "KeyWithSecret",
           201, BODY, "", "Make an API key; it is shown this once")
     ROUTE(GET, "/v1/admin/keys", admin_keys_list, READ, ADMIN_READ, READ, NULL, "KeyList", 200, 0,
@@ -132,15 +137,16 @@ const struct route routes[] = {
           "Import one chunk of NDJSON lines")
     ROUTE(POST, "/v1/admin/save", admin_save, SLOW, ADMIN, WRITE, NULL, "SaveResult", 200, 0, "",
           "Save the views now")
-    ROUTE(PUT, "/v1/admin/lanes", admin_lane, SLOW, ADMIN, WRITE, "LaneChange", "Lane", 200, BODY,
-          "", "Change a lane's concurrency or rate until the next start, stop it or let it go on")
+    ROUTE(PUT, "/v1/admin/lanes", admin_lane, SLOW, ADMIN, WRITE, "LaneChange", "Lane", 200,
+          BODY | LEADER, "",
+          "Change a lane's concurrency or rate until the next start, stop it or let it go on")
     ROUTE(GET, "/v1/admin/freshness", admin_freshness, SLOW, ADMIN_READ, READ, NULL, "Freshness",
-          200, 0, "",
+          200, LEADER, "",
           "How late each consumer is, by event type and lane, and whether it catches up")
-    ROUTE(GET, "/v1/admin/health", admin_health, SLOW, ADMIN_READ, READ, NULL, "Staleness", 200, 0,
-          "", "Which truth is stale, and what to do about it")
+    ROUTE(GET, "/v1/admin/health", admin_health, SLOW, ADMIN_READ, READ, NULL, "Staleness", 200,
+          LEADER, "", "Which truth is stale, and what to do about it")
     ROUTE(GET, "/v1/admin/events/{id}", admin_event_show, READ, ADMIN_READ, READ, NULL,
-          "EventStory", 200, 0, "", "One event's whole story")
+          "EventStory", 200, LEADER, "", "One event's whole story")
     ROUTE(GET, "/v1/admin/deliveries", deliveries_list, READ, ADMIN_READ, READ, NULL,
           "DeliveryList", 200, PAGED,
           "state=delayed, retrying, waiting, dead, done, discarded, dropped, parked or released;"
@@ -151,36 +157,36 @@ const struct route routes[] = {
           "DeliveryGroupList", 200, 0, "",
           "Dead letters and parked events by reason, largest first")
     ROUTE(POST, "/v1/admin/deliveries/redrive", deliveries_redrive, SLOW, ADMIN, WRITE,
-          "RedriveRequest", "SliceResult", 200, BODY, "",
+          "RedriveRequest", "SliceResult", 200, BODY | LEADER, "",
           "Try dead letters again, at a rate; go on with next until it is null")
     ROUTE(POST, "/v1/admin/deliveries/discard", deliveries_discard, SLOW, ADMIN, WRITE,
-          "DiscardRequest", "SliceResult", 200, BODY, "",
+          "DiscardRequest", "SliceResult", 200, BODY | LEADER, "",
           "Give deliveries up, and record why; go on with next until it is null")
     ROUTE(POST, "/v1/admin/deliveries/release", deliveries_release, SLOW, ADMIN, WRITE,
-          "ReleaseRequest", "SliceResult", 200, BODY, "",
+          "ReleaseRequest", "SliceResult", 200, BODY | LEADER, "",
           "Take parked events up again that this version can read; go on until next is null")
     ROUTE(GET, "/v1/admin/replays", replays_list, READ, ADMIN_READ, READ, NULL, "JobList", 200,
           PAGED, "", "Replays, newest first")
     ROUTE(POST, "/v1/admin/replays", replays_create, SLOW, ADMIN, WRITE, "NewReplay", "Job", 201,
-          BODY | ROUTE_CONFLICTS, "", "Start a replay; plan it first")
+          BODY | ROUTE_CONFLICTS | LEADER, "", "Start a replay; plan it first")
     ROUTE(POST, "/v1/admin/replays/plan", replays_plan, SLOW, ADMIN, WRITE, "ReplayPlanRequest",
           "ReplayPlan", 200, BODY, "",
           "One slice of a dry run: counts what a replay would do; go on with position until end")
     ROUTE(GET, "/v1/admin/replays/{id}", replays_show, READ, ADMIN_READ, READ, NULL, "Job", 200, 0,
           "", "One replay")
     ROUTE(PUT, "/v1/admin/replays/{id}", replays_change, SLOW, ADMIN, WRITE, "JobChange", "Job",
-          200, BODY | ROUTE_CONFLICTS, "", "Pause, resume or cancel a replay")
+          200, BODY | ROUTE_CONFLICTS | LEADER, "", "Pause, resume or cancel a replay")
     ROUTE(GET, "/v1/admin/rebuilds", rebuilds_list, READ, ADMIN_READ, READ, NULL, "JobList", 200,
           PAGED, "", "Rebuilds, newest first")
     ROUTE(POST, "/v1/admin/rebuilds", rebuilds_create, SLOW, ADMIN, WRITE, "NewRebuild", "Job", 201,
-          BODY | ROUTE_CONFLICTS, "", "Rebuild timelines or counters from truth, online")
+          BODY | ROUTE_CONFLICTS | LEADER, "", "Rebuild timelines or counters from truth, online")
     ROUTE(GET, "/v1/admin/rebuilds/{id}", rebuilds_show, READ, ADMIN_READ, READ, NULL, "Job", 200,
           0, "", "One rebuild")
     ROUTE(PUT, "/v1/admin/rebuilds/{id}", rebuilds_change, SLOW, ADMIN, WRITE, "JobChange", "Job",
-          200, BODY | ROUTE_CONFLICTS, "", "Pause, resume or cancel a rebuild")
+          200, BODY | ROUTE_CONFLICTS | LEADER, "", "Pause, resume or cancel a rebuild")
 
     /* events, for other systems */
-    ROUTE(GET, "/v1/events", events_follow, READ, ADMIN_READ, READ, NULL, "EventPage", 200,
+    ROUTE(GET, "/v1/events", events_follow, INLINE, ADMIN_READ, READ, NULL, "EventPage", 200,
           ROUTE_MAY_BE_GONE,
           "consumer=who reads: begins at its saved position;cursor=the id of the last event seen;"
           "limit=events a page, at most 1000;types=event types, comma-separated",
@@ -364,6 +370,11 @@ size_t routes_methods_text(unsigned methods, char out[ROUTE_METHODS_TEXT_MAX])
         len += (size_t)n;
     }
     return len;
+}
+
+bool route_is_everywhere(const struct route *route)
+{
+    return !str_starts(route->path, STR("/v1/")) || str_starts(route->path, STR("/v1/admin/"));
 }
 
 const char *route_policy_text(enum route_policy policy)

@@ -18,6 +18,7 @@ enum route_flag {
     ROUTE_BULK = 256,     /* work that can wait: refused from the brake's first level on */
     ROUTE_CONFLICTS = 512,    /* may answer 409 by what it does */
     ROUTE_MAY_BE_GONE = 1024, /* may answer 410 */
+    ROUTE_AT_LEADER = 2048,   /* only the node that leads can answer: others ask it */
 };
 
 struct route {
@@ -79,6 +80,10 @@ bool routes_match(enum http_method method, struct str path, struct route_match *
 /* "GET, HEAD, OPTIONS" for a bit set of methods. Returns the length. */
 enum { ROUTE_METHODS_TEXT_MAX = 64 };
 size_t routes_methods_text(unsigned methods, char out[ROUTE_METHODS_TEXT_MAX]);
+
+/* Does every node answer it, whatever its roles are? True of what concerns the node itself and of
+ * the operator's routes. */
+bool route_is_everywhere(const struct route *route);
 
 const char *route_method_name(enum http_method method);
 const char *route_policy_text(enum route_policy policy); /* for people */

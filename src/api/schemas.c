@@ -40,6 +40,7 @@
         of) "},"                                                                                   \
             "'next_cursor':{'type':['string','null'],'description':'pass it as cursor; null: the " \
             "end'}}}"
+#define PART        "{'enum':['up','doubted','away']}"
 #define HEADLINE    REF("FreshnessHeadline")
 #define CELL        REF("FreshnessCell")
 #define BRAKE       REF("Brake")
@@ -145,9 +146,24 @@ const struct schema schemas[] = {
      "{'body':'Well said'}"},
 
     {"Status",
-     "{'type':'object','description':'engine and its lanes, views, cards, pages, db, http, pools, "
-     "audit'}",
+     "{'type':'object','description':'of this node: views, cards, pages, db, http, pools, audit; "
+     "engine and headline of the node that leads, null when none answers; cluster: how this node "
+     "stands to the others, null when there are none'}",
      NULL},
+    {"Engine",
+     "{'type':'object','required':['headline','engine'],'properties':{'headline':" HEADLINE
+     ",'engine':{'type':'object','description':'events, states, lanes'}}}",
+     NULL},
+    {"Node",
+     "{'type':'object','required':['number','state','leads'],'properties':{'number':" COUNT
+     ",'address':" TEXT_OR_NULL ",'roles':{'type':'array','items':{'enum':['api','relay','worker',"
+     "'gateway']}},'version':" TEXT ",'started_at':" TIME
+     ",'silent_ms':{'type':'integer','description':'since it was last heard of'},'state':{'enum':["
+     "'up','leaving','gone']},'left':{'type':'boolean','description':'it said good-bye'},"
+     "'leads':" FLAG ",'self':{'type':'boolean','description':'it is the one that "
+     "answers'},'numbers':{'type':'object','description':'what it tells about itself'}}}",
+     NULL},
+    {"NodeList", WHOLE_LIST("Node"), NULL},
     {"Key",
      "{'type':'object','properties':{'id':" ID ",'name':" TEXT ",'scopes':" TEXT
      ",'created_at':" TIME ","
@@ -377,7 +393,12 @@ const struct schema schemas[] = {
      "at: where to go on, also later'},'more':{'type':'boolean','description':'is there more "
      "already?'},'consumer':{'anyOf':[" CONSUMER ",{'type':'null'}]}}}",
      NULL},
-    {"Health", "{'type':'object','properties':{'status':" TEXT "}}", NULL},
+    {"Health",
+     "{'type':'object','required':['status'],'properties':{'status':{'enum':['ok','ready',"
+     "'starting','aside']},'dependencies':{'type':'object','description':'of one node of many: "
+     "how it finds its servers','properties':{'db':" PART ",'views':" PART ",'bus':" PART
+     ",'leader':{'enum':['known','none']}}}}}",
+     NULL},
     {"OpenAPI", "{'type':'object'}", NULL},
 };
 

@@ -1,14 +1,20 @@
 /* `GET /v1/admin/status`: everything at a glance, and the pieces of it that other answers show,
- * too. All of it is in memory: it never waits for truth. */
+ * too. All of it is in memory: it never waits for truth. Only the leader's memory knows the engine:
+ * other nodes ask it, and show null when it does not answer soon. */
 #include "api/status.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "api/auth.h"
+#include "api/cluster.h"
 #include "api/edge.h"
+#include "api/forward.h"
 #include "api/handlers.h"
 #include "api/page_cache.h"
 #include "ops/brake.h"
+
+enum { ENGINE_ANSWER_MAX = 256 * 1024, ENGINE_WAIT_US = 2 * 1000 * 1000 };
 
 /* ---- pieces ---- */
 
@@ -279,6 +285,111 @@ static void write_http(struct json_out *j, struct api *api)
     json_object_end(j);
 }
 
+static void write_own_engine(struct json_out *j, struct api *api)
+{
+    size_t cells;
+    struct freshness_headline headline;
+    freshness_look(engine_freshness(api->engine), NULL, 0, &cells, &headline);
+    status_write_headline(j, &headline);
+    write_engine(j, api);
+}
+
+HANDLER(admin_engine)
+{
+    (void)tx;
+    json_object_begin(&c->json);
+    write_own_engine(&c->json, c->api);
+    json_object_end(&c->json);
+    return OK;
+}
+
+json_t *status_ask_engine(struct call *c)
+{
+    struct forward_question q = {
+        .method = HTTP_M_GET,
+        .target = STR("/v1/admin/engine"),
+        .caller = c->caller,
+        .deadline_us = clock_mono_us(c->api->clock) + ENGINE_WAIT_US,
+    };
+    struct forward_answer a;
+    struct buf body;
+    char why[DETAIL_MAX];
+    json_t *answer = NULL;
+    buf_init(&body, ENGINE_ANSWER_MAX);
+    if (forward_ask(c->api, &q, &a, &body, why) == OK && a.status == 200)
+        answer = json_loadb(body.ptr, body.len, 0, NULL);
+    buf_done(&body);
+    return answer;
+}
+
+static void write_leaders_engine(struct call *c)
+{
+    static const char *const parts[] = {"headline", "engine"};
+    json_t *answer = status_ask_engine(c);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        json_t *part = json_object_get(answer, parts[i]);
+        char *text = part ? json_dumps(part, JSON_COMPACT) : NULL;
+        json_key(&c->json, str_of(parts[i]));
+        if (text)
+            json_raw(&c->json, str_of(text));
+        else
+            json_nil(&c->json);
+        free(text);
+    }
+    json_decref(answer);
+}
+
+const char *part_state_name(int state)
+{
+    static const char *const names[] = {
+        [PART_UP] = "up", [PART_DOUBTED] = "doubted", [PART_AWAY] = "away"};
+    return state >= PART_UP && state <= PART_AWAY ? names[state] : "away";
+}
+
+static void write_part(struct json_out *j, const char *name, const char *kind, int state)
+{
+    json_key(j, str_of(name));
+    json_object_begin(j);
+    status_put_text(j, "kind", kind);
+    json_put(j, "state", str, str_of(part_state_name(state)));
+    json_object_end(j);
+}
+
+static void write_cluster(struct json_out *j, struct api *api)
+{
+    struct cluster *k = api->cluster;
+    json_key(j, STR("cluster"));
+    if (!k) {
+        json_nil(j);
+        return;
+    }
+    char address[CLUSTER_ADDRESS_MAX] = "", roles[64];
+    uint32_t leader = 0;
+    k->leader(k->ctx, address, &leader);
+    roles_format(k->roles, roles);
+    json_object_begin(j);
+    json_put(j, "node", u64, k->number);
+    json_put(j, "roles", str, str_of(roles));
+    json_put(j, "leads", bool, atomic_load(&k->leads));
+    json_put(j, "aside", bool, atomic_load(&k->aside));
+    json_put(j, "term", u64, atomic_load(&k->term));
+    json_key(j, STR("leader"));
+    if (address[0])
+        json_u64(j, leader);
+    else
+        json_nil(j);
+    json_put(j, "forwarded", u64, atomic_load(&k->forwarded));
+    json_put(j, "forward_failed", u64, atomic_load(&k->forward_failed));
+    json_put(j, "views_lost", u64, atomic_load(&k->views_lost));
+    json_key(j, STR("parts"));
+    json_object_begin(j);
+    write_part(j, "db", k->db_kind, atomic_load(&k->db_state));
+    write_part(j, "views", k->views_kind, atomic_load(&k->views_state));
+    write_part(j, "bus", k->bus_kind, atomic_load(&k->bus_state));
+    json_object_end(j);
+    json_object_end(j);
+}
+
 HANDLER(admin_status)
 {
     (void)tx;
@@ -289,12 +400,12 @@ HANDLER(admin_status)
     json_put(j, "ready", bool, atomic_load(&api->ready));
     json_put(j, "started_at", time, api->started_at_ms);
     json_put(j, "uptime_ms", i64, clock_wall_ms(api->clock) - api->started_at_ms);
-    size_t cells;
-    struct freshness_headline headline;
-    freshness_look(engine_freshness(api->engine), NULL, 0, &cells, &headline);
-    status_write_headline(j, &headline);
+    write_cluster(j, api);
+    if (api->cluster && !atomic_load(&api->cluster->leads))
+        write_leaders_engine(c);
+    else
+        write_own_engine(j, api);
     status_write_brake(j, api);
-    write_engine(j, api);
     write_views(j, api);
     write_cards(j, api);
     write_pages(j, api);

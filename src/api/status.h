@@ -12,6 +12,11 @@ void status_write_brake(struct json_out *j, struct api *api);
  * "dead"} */
 void status_write_headline(struct json_out *j, const struct freshness_headline *headline);
 
+/* Asks the leader for its engine, as this request's caller; blocking. NULL: none answers. The value
+ * belongs to the caller. */
+json_t *status_ask_engine(struct call *c);
+const char *part_state_name(int state);
+
 /* A text, a time or an id that may be missing. */
 void status_put_text(struct json_out *j, const char *key, const char *text_or_null);
 /* Bytes of a stored row, which may be damaged: null when they are no text. */

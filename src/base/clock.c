@@ -1,4 +1,4 @@
-/* The two clocks, and RFC 3339. The calendar arithmetic is our own: the C library's asks for locks,
+/* The clocks, and RFC 3339. The calendar arithmetic is our own: the C library's asks for locks,
  * time zones and a struct tm where two divisions do. Years run from 0000 to 9999, proleptic
  * Gregorian; a moment outside is drawn as the nearest that has a four-digit year, so that the text
  * has one length always. */
@@ -51,6 +51,85 @@ void manual_clock_advance(struct manual_clock *m, int64_t ms)
     __atomic_fetch_add(&m->mono_us, ms * 1000, __ATOMIC_RELAXED);
 }
 
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+/* ---- another machine's time ----
+ *
+ * Two lines over monotonic time m: the truth, m + offset, and the brake, which leaves the moment
+ * `slow_from` at the height that was reached there and rises half as fast. The clock shows the
+ * higher one: a truth that has fallen is met where the brake crosses it, and neither ever falls.
+ * The numbers are read as a whole or again: an odd or changed version says that they moved. Who
+ * reads in the very moment of a change may be shown as much more than the next as the change takes;
+ * ids have a guard of their own. */
+
+struct lines {
+    int64_t offset_us, slow_from, slow_offset_us;
+};
+
+static int64_t height_us(const struct lines *l, int64_t mono_us)
+{
+    int64_t truth = mono_us + l->offset_us;
+    int64_t since = mono_us > l->slow_from ? mono_us - l->slow_from : 0;
+    int64_t brake = l->slow_from + l->slow_offset_us + since / 2;
+    return truth > brake ? truth : brake;
+}
+
+static bool read_lines(struct following_clock *f, struct lines *l)
+{
+    for (;;) {
+        uint32_t version = atomic_load_explicit(&f->version, memory_order_acquire);
+        if (version == 0)
+            return false;
+        l->offset_us = atomic_load_explicit(&f->offset_us, memory_order_acquire);
+        l->slow_from = atomic_load_explicit(&f->slow_from, memory_order_acquire);
+        l->slow_offset_us = atomic_load_explicit(&f->slow_offset_us, memory_order_acquire);
+        if (version % 2 == 0 && version == atomic_load_explicit(&f->version, memory_order_relaxed))
+            return true;
+    }
+}
+
+static int64_t following_mono_us(struct clock *c)
+{
+    return clock_mono_us(((struct following_clock *)(void *)c)->base);
+}
+
+static int64_t following_wall_ms(struct clock *c)
+{
+    struct following_clock *f = (struct following_clock *)(void *)c;
+    struct lines l;
+    int64_t mono_us = clock_mono_us(f->base);
+    if (!read_lines(f, &l))
+        return clock_wall_ms(f->base);
+    return floor_div(height_us(&l, mono_us), 1000);
+}
+
+void following_clock_init(struct following_clock *f, struct clock *base)
+{
+    *f = (struct following_clock){.clock = {following_wall_ms, following_mono_us}, .base = base};
+}
+
+void clock_follow(struct following_clock *f, int64_t wall_ms, int64_t mono_us)
+{
+    struct lines old, l = {.offset_us = wall_ms * 1000 - mono_us};
+    int64_t now_us = clock_mono_us(f->base);
+    bool first = !read_lines(f, &old);
+    l.slow_from = now_us;
+    /* What was heard of first is the truth, whatever was shown before. */
+    l.slow_offset_us = first ? l.offset_us : height_us(&old, now_us) - now_us;
+    uint32_t version = atomic_load_explicit(&f->version, memory_order_relaxed);
+    if (!first)
+        atomic_store_explicit(&f->version, version + 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&f->offset_us, l.offset_us, memory_order_release);
+    atomic_store_explicit(&f->slow_from, l.slow_from, memory_order_release);
+    atomic_store_explicit(&f->slow_offset_us, l.slow_offset_us, memory_order_release);
+    version = version + 2 ? version + 2 : 2; /* never 0 again */
+    atomic_store_explicit(&f->version, version, memory_order_release);
+}
+
 /* ---- the calendar ----
  *
  * Years are counted from 1 March, so that the leap day is the last day of a year and the lengths of
@@ -66,11 +145,6 @@ enum { UNIX_EPOCH_DAY = 719468 }; /* 1970-01-01 */
 struct date {
     int year, month, day;
 };
-
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    return a / b - (a % b < 0);
-}
 
 static struct date date_of_day(int64_t unix_day)
 {

@@ -2,6 +2,7 @@
  * the simulator. Timeouts use monotonic time, timestamps use wall time. */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/str.h"
@@ -20,6 +21,22 @@ struct manual_clock {
 };
 void manual_clock_init(struct manual_clock *m, int64_t wall_ms);
 void manual_clock_advance(struct manual_clock *m, int64_t ms); /* both times */
+
+/* A clock whose wall time is another machine's, as it was last heard of: this machine's monotonic
+ * time and an offset. Until it has heard anything its wall time is that of `base`. It never goes
+ * back after that: what it is ahead by it loses by running at half speed, and what it is behind by
+ * it makes up at once. One thread follows, any thread reads. */
+struct following_clock {
+    struct clock clock;
+    struct clock *base;
+    _Atomic uint32_t version;  /* odd: the numbers below are being changed; 0: nothing was heard */
+    _Atomic int64_t offset_us; /* of wall time to monotonic time */
+    _Atomic int64_t slow_from; /* monotonic: from here on at least half speed, … */
+    _Atomic int64_t slow_offset_us; /* … beginning with this offset */
+};
+void following_clock_init(struct following_clock *f, struct clock *base);
+/* It was `wall_ms` there when it was `mono_us` here. */
+void clock_follow(struct following_clock *f, int64_t wall_ms, int64_t mono_us);
 
 static inline int64_t clock_wall_ms(struct clock *c)
 {

@@ -32,12 +32,14 @@ enum err_class {
     X(GONE,             CLIENT,    410, "no longer kept")                             \
     X(TOO_LARGE,        CLIENT,    413, "too large")                                  \
     X(MEDIA_TYPE,       CLIENT,    415, "unsupported media type")                     \
+    X(MISDIRECTED,      CLIENT,    421, "this node does not serve that")              \
     X(INVALID,          CLIENT,    422, "the request cannot be carried out as given") \
     X(RATE_LIMITED,     CLIENT,    429, "too many requests")                          \
     X(HEADERS_TOO_LARGE, CLIENT,   431, "request header fields too large")            \
     X(INTERNAL,         FATAL,     500, "internal error")                             \
     X(OVERLOADED,       SHED,      503, "overloaded")                                 \
     X(UNAVAILABLE,      RETRY,     503, "a dependency is unavailable")                \
+    X(NO_LEADER,        RETRY,     503, "no node leads, or another one does now")     \
     X(STORAGE_FULL,     RETRY,     503, "the store is full")                          \
     X(BRAKED,           SHED,      503, "the store is at risk, nothing new is taken") \
     X(STOPPING,         RETRY,     503, "the server is stopping")                     \

@@ -6,7 +6,9 @@
  *    queue), delayed (its index in the heap) or taken (only its taker knows it).
  *  - Slots never move and freed ones are used again last-in first-out: a lane that once held a
  *    hundred thousand messages works in a few warm cache lines when it holds ten.
- *  - A tag is the slot and how often the slot was used, so an ack that comes twice is seen.
+ *  - A tag is the slot and how often the slot was used, so an ack that comes twice is seen. Once
+ *    something was taken away from its taker (a lane became quiet, all was forgotten), that is no
+ *    bug any more, and such acks are ignored.
  *  - Memory grows with what the lane holds, which is bounded by its limit plus the continuations of
  *    messages being worked on; it is kept until the bus is freed.
  *
@@ -32,6 +34,7 @@ struct slot {
     uint32_t next; /* in the queue or the free list */
     uint32_t uses;
     enum slot_state state;
+    uint64_t turn; /* in the queue: rises */
 };
 
 struct delayed {
@@ -45,6 +48,9 @@ struct lane_queue {
     _Atomic uint64_t ready;
     _Atomic int64_t due_us; /* of the heap's top; INT64_MAX: empty */
     size_t limit;
+    bool quiet;     /* gives nothing until it is listened to */
+    bool listened;  /* always, unless it is quiet */
+    bool took_away; /* something from its taker, once */
     struct slot **chunks;
     uint32_t slot_count;
     uint32_t free;
@@ -52,7 +58,7 @@ struct lane_queue {
     struct delayed *heap;
     size_t heap_count, heap_capacity;
     uint64_t heap_order;
-    uint64_t taken, published, acked, retried;
+    uint64_t taken, published, acked, retried, turns;
 };
 
 struct bus_local {
@@ -104,13 +110,23 @@ static uint32_t slot_get(struct lane_queue *q)
     return index;
 }
 
+/* NULL: it was taken away from this taker. */
 static struct slot *slot_taken(struct lane_queue *q, const struct bus_message *m, uint32_t *index)
 {
     *index = (uint32_t)m->tag;
     CHECK(*index < q->slot_count);
     struct slot *s = slot_at(q, *index);
-    CHECK(s->state == SLOT_TAKEN && s->uses == (uint32_t)(m->tag >> 32));
-    return s;
+    bool known = s->state == SLOT_TAKEN && s->uses == (uint32_t)(m->tag >> 32);
+    CHECK(known || q->took_away);
+    return known ? s : NULL;
+}
+
+static void slot_put(struct lane_queue *q, uint32_t index)
+{
+    struct slot *s = slot_at(q, index);
+    s->state = SLOT_FREE;
+    s->next = q->free;
+    q->free = index;
 }
 
 static void queue_append(struct lane_queue *q, uint32_t index)
@@ -118,6 +134,7 @@ static void queue_append(struct lane_queue *q, uint32_t index)
     struct slot *s = slot_at(q, index);
     s->state = SLOT_READY;
     s->next = NO_SLOT;
+    s->turn = q->turns++;
     if (q->last == NO_SLOT)
         q->first = index;
     else
@@ -207,6 +224,10 @@ static bool local_take(struct bus *b, uint16_t lane, int64_t now_us, struct bus_
     if (atomic_load(&q->ready) == 0 && atomic_load(&q->due_us) > now_us)
         return false;
     pthread_mutex_lock(&q->lock);
+    if (!q->listened) {
+        pthread_mutex_unlock(&q->lock);
+        return false;
+    }
     for (int i = 0; i < DUE_MOVED_PER_TAKE && q->heap_count && q->heap[0].due_us <= now_us; i++)
         queue_append(q, heap_pop(q));
     bool found = q->first != NO_SLOT;
@@ -229,12 +250,11 @@ static void local_ack(struct bus *b, const struct bus_message *m)
     struct lane_queue *q = queue_of(b, m->lane);
     pthread_mutex_lock(&q->lock);
     uint32_t index;
-    struct slot *s = slot_taken(q, m, &index);
-    s->state = SLOT_FREE;
-    s->next = q->free;
-    q->free = index;
-    q->taken--;
-    q->acked++;
+    if (slot_taken(q, m, &index)) {
+        slot_put(q, index);
+        q->taken--;
+        q->acked++;
+    }
     pthread_mutex_unlock(&q->lock);
 }
 
@@ -244,13 +264,15 @@ static void local_retry(struct bus *b, const struct bus_message *m, int64_t not_
     pthread_mutex_lock(&q->lock);
     uint32_t index;
     struct slot *s = slot_taken(q, m, &index);
-    s->message = *m;
-    if (s->message.tries < UINT16_MAX)
-        s->message.tries++;
-    s->state = SLOT_DELAYED;
-    q->taken--;
-    q->retried++;
-    heap_push(q, not_before_us, index);
+    if (s) {
+        s->message = *m;
+        if (s->message.tries < UINT16_MAX)
+            s->message.tries++;
+        s->state = SLOT_DELAYED;
+        q->taken--;
+        q->retried++;
+        heap_push(q, not_before_us, index);
+    }
     pthread_mutex_unlock(&q->lock);
 }
 
@@ -275,6 +297,94 @@ static void local_lane_stats(struct bus *b, uint16_t lane, struct bus_lane_stats
     pthread_mutex_unlock(&q->lock);
 }
 
+/* ---- taking back ---- */
+
+static int by_turn(const void *a, const void *b)
+{
+    const struct slot *const *x = a, *const *y = b;
+    return (*x)->turn < (*y)->turn ? -1 : (*x)->turn > (*y)->turn;
+}
+
+/* What was taken goes before what is ready, in the order it was in; its old tags are void. */
+static void queue_take_back(struct lane_queue *q)
+{
+    if (q->taken == 0)
+        return;
+    struct slot **taken = calloc(q->taken, sizeof(struct slot *));
+    CHECK(taken);
+    size_t n = 0;
+    for (uint32_t index = 0; index < q->slot_count; index++) {
+        struct slot *s = slot_at(q, index);
+        if (s->state == SLOT_TAKEN) {
+            s->uses++;
+            s->message.tag = (uint64_t)s->uses << 32 | index;
+            taken[n++] = s;
+        }
+    }
+    CHECK(n == q->taken);
+    qsort(taken, n, sizeof(struct slot *), by_turn);
+    while (n-- > 0) {
+        uint32_t index = (uint32_t)taken[n]->message.tag;
+        taken[n]->state = SLOT_READY;
+        taken[n]->next = q->first;
+        q->first = index;
+        if (q->last == NO_SLOT)
+            q->last = index;
+    }
+    atomic_fetch_add(&q->ready, q->taken);
+    q->taken = 0;
+    q->took_away = true;
+    free(taken);
+}
+
+static void local_listen(struct bus *b, uint16_t lane, bool on)
+{
+    struct lane_queue *q = queue_of(b, lane);
+    pthread_mutex_lock(&q->lock);
+    if (q->quiet) {
+        q->listened = on;
+        if (!on)
+            queue_take_back(q);
+    }
+    pthread_mutex_unlock(&q->lock);
+}
+
+static void queue_forget(struct lane_queue *q)
+{
+    for (uint32_t index = q->slot_count; index-- > 0;) {
+        if (slot_at(q, index)->state != SLOT_FREE)
+            slot_put(q, index);
+    }
+    q->took_away |= q->taken > 0;
+    q->first = q->last = NO_SLOT;
+    q->heap_count = 0;
+    q->taken = 0;
+    heap_changed(q);
+    atomic_store(&q->ready, 0);
+}
+
+void bus_local_forget(struct bus *b)
+{
+    struct bus_local *local = CONTAINER_OF(b, struct bus_local, bus);
+    for (size_t i = 0; i < local->lanes; i++) {
+        struct lane_queue *q = &local->queues[i];
+        pthread_mutex_lock(&q->lock);
+        queue_forget(q);
+        pthread_mutex_unlock(&q->lock);
+    }
+}
+
+void bus_local_quiet(struct bus *b, uint32_t lanes)
+{
+    struct bus_local *local = CONTAINER_OF(b, struct bus_local, bus);
+    for (size_t i = 0; i < local->lanes; i++) {
+        local->queues[i].quiet = lanes >> i & 1;
+        local->queues[i].listened = !local->queues[i].quiet;
+    }
+}
+
+/* ---- life ---- */
+
 static void local_free(struct bus *b)
 {
     struct bus_local *local = CONTAINER_OF(b, struct bus_local, bus);
@@ -296,6 +406,7 @@ static const struct bus_ops local_ops = {
     .retry = local_retry,
     .next_due_us = local_next_due_us,
     .lane_stats = local_lane_stats,
+    .listen = local_listen,
     .free = local_free,
 };
 
@@ -326,6 +437,7 @@ struct bus *bus_local_new(size_t lanes, const size_t *lane_limits)
         atomic_init(&q->ready, 0);
         atomic_init(&q->due_us, INT64_MAX);
         q->limit = lane_limits[i];
+        q->listened = true;
         q->free = q->first = q->last = NO_SLOT;
     }
     return &local->bus;

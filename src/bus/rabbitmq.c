@@ -20,7 +20,7 @@
 #include "bus/rabbitmq_bus.h"
 
 enum { ROOM_WAIT_MS = 5, STALLED_US = 50 * 1000 };
-enum { PREFETCH = 20, HEARTBEAT_S = 10, HEARTBEAT_MAX_S = 600 };
+enum { PREFETCH = 20, HEARTBEAT_S = 5, HEARTBEAT_MAX_S = 600 };
 
 static struct bus_rabbitmq *of(struct bus *b)
 {
@@ -98,7 +98,7 @@ static bool rabbitmq_take(struct bus *bus, uint16_t lane, int64_t now_us, struct
     if (atomic_load(&l->ready) == 0 && atomic_load(&l->due_us) > now_us)
         return false;
     pthread_mutex_lock(&b->lock);
-    bool found = rabbitmq_lane_take(l, now_us, out);
+    bool found = rabbitmq_is_heard(b, lane) && rabbitmq_lane_take(l, now_us, out);
     bool urgent = rabbitmq_acks_are_urgent(l);
     pthread_mutex_unlock(&b->lock);
     if (urgent)
@@ -177,6 +177,15 @@ static void rabbitmq_stats(struct bus *bus, uint16_t lane, struct bus_lane_stats
     pthread_mutex_unlock(&b->lock);
 }
 
+static bool rabbitmq_is_connected(struct bus *bus)
+{
+    struct bus_rabbitmq *b = of(bus);
+    pthread_mutex_lock(&b->lock);
+    bool connected = b->is_open[SIDE_OUT] && (b->is_open[SIDE_IN] || !rabbitmq_takes(b));
+    pthread_mutex_unlock(&b->lock);
+    return connected;
+}
+
 /* ---- life ---- */
 
 static void release(struct bus_rabbitmq *b)
@@ -209,6 +218,8 @@ static const struct bus_ops rabbitmq_ops = {
     .retry = rabbitmq_retry,
     .next_due_us = rabbitmq_next_due_us,
     .lane_stats = rabbitmq_stats,
+    .listen = rabbitmq_listen,
+    .is_connected = rabbitmq_is_connected,
     .free = rabbitmq_free,
 };
 
@@ -226,16 +237,23 @@ static void init_locks(struct bus_rabbitmq *b)
     pthread_condattr_destroy(&condition);
 }
 
-static void init_lanes(struct bus_rabbitmq *b, const struct rabbitmq_config *config)
+static void init_lanes(struct bus_rabbitmq *b, const struct rabbitmq_config *config,
+                       uint32_t prefetch)
 {
     size_t lanes = config->lanes;
     b->lanes = aligned_alloc(64, lanes * sizeof *b->lanes);
     b->routes = calloc(lanes, sizeof *b->routes);
     b->arriving = calloc(lanes, sizeof *b->arriving);
     CHECK(b->lanes && b->routes && b->arriving);
-    for (size_t i = 0; i < lanes; i++)
-        rabbitmq_lane_init(&b->lanes[i], (uint16_t)i, config->lane_limits[i], b->prefetch);
-    rabbitmq_window_init(&b->window, RABBITMQ_WINDOW + (uint32_t)lanes * b->prefetch);
+    uint32_t unacked = 0;
+    for (size_t i = 0; i < lanes; i++) {
+        uint32_t room = prefetch;
+        if (config->transient >> i & 1 && room < RABBITMQ_PREFETCH_TRANSIENT)
+            room = RABBITMQ_PREFETCH_TRANSIENT;
+        rabbitmq_lane_init(&b->lanes[i], (uint16_t)i, config->lane_limits[i], room);
+        unacked += room;
+    }
+    rabbitmq_window_init(&b->window, RABBITMQ_WINDOW + unacked);
 }
 
 enum err bus_rabbitmq_open(const struct rabbitmq_config *config, struct bus **out,
@@ -264,10 +282,10 @@ enum err bus_rabbitmq_open(const struct rabbitmq_config *config, struct bus **ou
     b->on_ready = config->on_ready;
     b->context = config->context;
     b->publish_only = config->publish_only;
-    b->prefetch = prefetch;
+    b->quiet = config->quiet & ((1U << config->lanes) - 1);
     snprintf(b->node, sizeof b->node, "%s", config->node ? config->node : "fantail");
     init_locks(b);
-    init_lanes(b, config);
+    init_lanes(b, config, prefetch);
     b->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     e = b->wake_fd < 0 ? ERR_UNAVAILABLE : rabbitmq_io_connect(b, detail);
     if (!e)

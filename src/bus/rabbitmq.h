@@ -8,6 +8,10 @@
  * stats says how far the broker has come; since publish() says OK before that, only those count as
  * durable.
  *
+ * A transient lane is cheaper: its queue is in the memory of one broker, goes with it, and drops
+ * its oldest messages beyond a length. It is for what is sent again when it does not arrive. What
+ * cannot be read there is dropped, too.
+ *
  * After a broken connection the broker gives what was taken and not acked to somebody again; a late
  * ack or retry of the old taking is ignored. */
 #pragma once
@@ -15,7 +19,9 @@
 #include "base/clock.h"
 #include "port/bus.h"
 
-enum { RABBITMQ_WINDOW = 512, RABBITMQ_DETAIL_SIZE = 400, RABBITMQ_PREFETCH_MAX = 10000 };
+enum { RABBITMQ_WINDOW = 512, RABBITMQ_DETAIL_SIZE = 400 };
+/* A transient lane's prefetch is at least that many: its messages are small work. */
+enum { RABBITMQ_PREFETCH_MAX = 10000, RABBITMQ_PREFETCH_TRANSIENT = 200 };
 
 struct rabbitmq_config {
     const char *url;               /* amqp://user:password@host:port/vhost */
@@ -24,10 +30,12 @@ struct rabbitmq_config {
     size_t lanes;                  /* 1 … BUS_LANES_MAX */
     const char *const *lane_names; /* one for each: part of the queue's name */
     const size_t *lane_limits;     /* one for each */
+    uint32_t quiet;                /* a bit for each lane that is taken only while listened to */
+    uint32_t transient;            /* a bit for each lane whose messages may be lost, cheaply */
     uint32_t prefetch;             /* a lane's messages that this node holds unacked; 0: 20 */
     uint32_t delivery_limit;       /* redeliveries until a message is given up; 0: 20 */
-    uint32_t heartbeat_s;          /* 0: 10. A broker silent for two of them is given up */
-    bool publish_only;             /* a node without workers takes nothing */
+    uint32_t heartbeat_s;          /* 0: 5. A broker silent for two of them is given up */
+    bool publish_only;             /* a node without workers takes from quiet lanes alone */
     struct clock *clock;           /* whose mono_us retry and take speak; NULL: the system's */
     /* From the I/O thread, when a lane that had nothing ready has; may be NULL. Must not call the
      * bus and must not block. */

@@ -14,9 +14,10 @@
  * must still get through then. */
 enum rabbitmq_side { SIDE_OUT, SIDE_IN, SIDE_COUNT };
 
-/* Channels. Out: CHANNEL_PUBLISH with confirms, CHANNEL_ASK for questions. In: one for each lane,
- * numbered from CHANNEL_LANE, because one ack can cover all deliveries of a channel. */
-enum { CHANNEL_PUBLISH = 1, CHANNEL_ASK = 2, CHANNEL_LANE = 1 };
+/* Channels. Out: CHANNEL_PUBLISH with confirms, CHANNEL_ASK for questions. In: CHANNEL_DECLARE, and
+ * one for each lane, numbered from CHANNEL_LANE, because one ack can cover all deliveries of a
+ * channel. */
+enum { CHANNEL_PUBLISH = 1, CHANNEL_ASK = 2, CHANNEL_DECLARE = 1, CHANNEL_LANE = 2 };
 
 /* A delivery of which not all frames have come. */
 struct rabbitmq_arriving {
@@ -24,6 +25,13 @@ struct rabbitmq_arriving {
     uint64_t delivery;
     uint64_t size, got;
     uint8_t bytes[RABBITMQ_WIRE_SIZE];
+};
+
+/* A quiet lane's, on the lane's channel. */
+enum rabbitmq_consumer {
+    CONSUMER_NONE,    /* and no channel */
+    CONSUMER_RUNS,    /* as far as we are concerned */
+    CONSUMER_CLOSING, /* its channel, until the broker has answered */
 };
 
 struct rabbitmq_routes {
@@ -39,7 +47,7 @@ struct bus_rabbitmq {
     struct clock *clock;
     void (*on_ready)(void *context, uint16_t lane);
     void *context;
-    uint32_t prefetch;
+    uint32_t quiet; /* a bit for each lane */
     bool publish_only;
     char node[64];
     /* under the lock */
@@ -50,6 +58,8 @@ struct bus_rabbitmq {
     uint32_t room_waiters;
     int64_t progress_us; /* when the window was last empty, or a confirm came */
     uint64_t reconnects;
+    uint32_t listened; /* of the quiet lanes, those that are wanted … */
+    uint32_t hushed;   /* … and those that were not since the I/O thread last looked */
     bool is_open[SIDE_COUNT];
     bool stopping;
     /* waking the I/O thread */
@@ -68,6 +78,7 @@ struct bus_rabbitmq {
     struct rand rand;
     struct rabbitmq_routes *routes;     /* by lane */
     struct rabbitmq_arriving *arriving; /* by lane */
+    enum rabbitmq_consumer consumers[BUS_LANES_MAX];
 };
 
 /* Connects both sides for the first time. */
@@ -77,10 +88,29 @@ enum err rabbitmq_io_start(struct bus_rabbitmq *b);
 void rabbitmq_io_stop(struct bus_rabbitmq *b);
 /* Without the lock: there is something to do, unless the thread is awake anyway. */
 void rabbitmq_io_wake(struct bus_rabbitmq *b);
+/* The I/O thread, under the lock: every ack that the lane owes. */
+void rabbitmq_send_acks(struct bus_rabbitmq *b, size_t lane);
+
+/* Quiet lanes (rabbitmq_listen.c). The port's: */
+void rabbitmq_listen(struct bus *bus, uint16_t lane, bool on);
+/* Under the lock: may the lane be taken from? */
+bool rabbitmq_is_heard(const struct bus_rabbitmq *b, uint16_t lane);
+/* The I/O thread, under the lock: makes it so on an open link; the link broke. */
+bool rabbitmq_listen_has_work(const struct bus_rabbitmq *b);
+void rabbitmq_listen_turn(struct bus_rabbitmq *b);
+void rabbitmq_listen_lost(struct bus_rabbitmq *b);
+/* The I/O thread: is this frame of the lane's channel to be looked at? */
+bool rabbitmq_listen_passes(struct bus_rabbitmq *b, size_t lane, const amqp_frame_t *frame);
+
 /* The I/O thread: a frame came. In: false when the broker disregards the prefetch. */
 void rabbitmq_receive_out(struct bus_rabbitmq *b, const amqp_frame_t *frame);
 bool rabbitmq_receive_in(struct bus_rabbitmq *b, const amqp_frame_t *frame);
 
+/* Is there a second connection at all? */
+static inline bool rabbitmq_takes(const struct bus_rabbitmq *b)
+{
+    return !b->publish_only || b->quiet;
+}
 /* The network's time is the system's, whatever clock the callers have. */
 static inline int64_t rabbitmq_mono_us(void)
 {

@@ -7,10 +7,12 @@
 #include "base/check.h"
 
 enum { FRAME_METHOD = 1, FRAME_HEADER = 2, FRAME_BODY = 3, FRAME_HEARTBEAT = 8, FRAME_END = 0xCE };
+enum { CLASS_CHANNEL = 20, CHANNEL_OPEN = 10, CHANNEL_CLOSE = 40, CLOSED_NORMALLY = 200 };
 enum { CLASS_QUEUE = 50, QUEUE_DECLARE = 10 };
-enum { CLASS_BASIC = 60, BASIC_PUBLISH = 40, BASIC_ACK = 80, BASIC_REJECT = 90 };
-enum { PUBLISH_MANDATORY = 1, DECLARE_PASSIVE = 1 };
-enum { HAS_DELIVERY_MODE = 0x1000, ON_DISK = 2 };
+enum { CLASS_BASIC = 60, BASIC_QOS = 10, BASIC_CONSUME = 20 };
+enum { BASIC_PUBLISH = 40, BASIC_ACK = 80, BASIC_REJECT = 90 };
+enum { PUBLISH_MANDATORY = 1, DECLARE_PASSIVE = 1, CONSUME_NO_WAIT = 8 };
+enum { HAS_DELIVERY_MODE = 0x1000, IN_MEMORY = 1, ON_DISK = 2 };
 
 static void put(struct buf *out, uint64_t value, size_t bytes)
 {
@@ -48,7 +50,7 @@ static void end(struct buf *out)
 
 /* Mandatory: a message that finds no queue comes back instead of being confirmed and forgotten. */
 void rabbitmq_route_init(struct rabbitmq_route *route, uint16_t channel, const char *exchange,
-                         const char *key)
+                         const char *key, bool on_disk)
 {
     struct buf out = buf_over((char *)route->bytes, sizeof route->bytes);
     begin_method(&out, channel, 2 + 1 + strlen(exchange) + 1 + strlen(key) + 1, CLASS_BASIC,
@@ -63,7 +65,7 @@ void rabbitmq_route_init(struct rabbitmq_route *route, uint16_t channel, const c
     put(&out, 0, 2);
     put(&out, RABBITMQ_WIRE_SIZE, 8);
     put(&out, HAS_DELIVERY_MODE, 2);
-    put(&out, ON_DISK, 1);
+    put(&out, on_disk ? ON_DISK : IN_MEMORY, 1);
     end(&out);
     CHECK(!out.failed);
     route->len = out.len;
@@ -101,6 +103,38 @@ void rabbitmq_frame_ask_count(struct buf *out, uint16_t channel, const char *que
     put_name(out, queue);
     put(out, DECLARE_PASSIVE, 1);
     put(out, 0, 4); /* no arguments */
+    end(out);
+}
+
+void rabbitmq_frame_open_consumer(struct buf *out, uint16_t channel, const char *queue,
+                                  uint16_t prefetch)
+{
+    begin_method(out, channel, 1, CLASS_CHANNEL, CHANNEL_OPEN);
+    put_name(out, "");
+    end(out);
+    begin_method(out, channel, 4 + 2 + 1, CLASS_BASIC, BASIC_QOS);
+    put(out, 0, 4);
+    put(out, prefetch, 2);
+    put(out, 0, 1);
+    end(out);
+    /* Without an answer, the consumer needs a name of ours: any, on a channel of its own. */
+    begin_method(out, channel, 2 + 1 + strlen(queue) + 1 + strlen(queue) + 1 + 4, CLASS_BASIC,
+                 BASIC_CONSUME);
+    put(out, 0, 2);
+    put_name(out, queue);
+    put_name(out, queue);
+    put(out, CONSUME_NO_WAIT, 1);
+    put(out, 0, 4); /* no arguments */
+    end(out);
+}
+
+void rabbitmq_frame_close_channel(struct buf *out, uint16_t channel)
+{
+    begin_method(out, channel, 2 + 1 + 2 + 2, CLASS_CHANNEL, CHANNEL_CLOSE);
+    put(out, CLOSED_NORMALLY, 2);
+    put_name(out, "");
+    put(out, 0, 2);
+    put(out, 0, 2);
     end(out);
 }
 

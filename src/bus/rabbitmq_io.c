@@ -15,7 +15,7 @@
 
 enum { ASK_EVERY_US = 1000 * 1000, LOG_EVERY_US = 10 * 1000 * 1000 };
 enum { STOP_WITHIN_US = 1000 * 1000, STOP_LOOK_US = 10 * 1000 };
-enum { PAUSE_FIRST_US = 100 * 1000, PAUSE_MAX_US = 3 * 1000 * 1000 };
+enum { PAUSE_FIRST_US = 100 * 1000, PAUSE_MAX_US = 1000 * 1000 };
 enum { FRAMES_A_TURN = 4096, FRAMES_A_RELEASE = 256 };
 
 static void wake_now(struct bus_rabbitmq *b)
@@ -51,19 +51,32 @@ static enum err open_out(struct bus_rabbitmq *b, char detail[RABBITMQ_DETAIL_SIZ
     return OK;
 }
 
+/* Quiet lanes come later, when they are listened to. */
+static bool is_consumed(const struct bus_rabbitmq *b, size_t lane)
+{
+    return !b->publish_only && !(b->quiet >> lane & 1);
+}
+
+static bool consume(struct bus_rabbitmq *b, size_t lane)
+{
+    amqp_connection_state_t c = b->links[SIDE_IN].connection;
+    amqp_channel_t channel = (amqp_channel_t)(CHANNEL_LANE + lane);
+    b->arriving[lane].state = ARRIVING_NOTHING;
+    return amqp_channel_open(c, channel) &&
+           amqp_basic_qos(c, channel, 0, (uint16_t)b->lanes[lane].prefetch, 0) &&
+           amqp_basic_consume(c, channel, amqp_cstring_bytes(b->topology.lane[lane]),
+                              amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
+}
+
 static enum err open_in(struct bus_rabbitmq *b, char detail[RABBITMQ_DETAIL_SIZE])
 {
     struct rabbitmq_link *link = &b->links[SIDE_IN];
     uint32_t ready[BUS_LANES_MAX];
+    if (!amqp_channel_open(link->connection, CHANNEL_DECLARE) ||
+        !rabbitmq_topology_declare(&b->topology, link->connection, CHANNEL_DECLARE, ready))
+        return rabbitmq_link_outcome(link, "RabbitMQ", detail);
     for (size_t i = 0; i < b->topology.lanes; i++) {
-        amqp_channel_t channel = (amqp_channel_t)(CHANNEL_LANE + i);
-        b->arriving[i].state = ARRIVING_NOTHING;
-        if (!amqp_channel_open(link->connection, channel) ||
-            (i == 0 &&
-             !rabbitmq_topology_declare(&b->topology, link->connection, channel, ready)) ||
-            !amqp_basic_qos(link->connection, channel, 0, (uint16_t)b->prefetch, 0) ||
-            !amqp_basic_consume(link->connection, channel, amqp_cstring_bytes(b->topology.lane[i]),
-                                amqp_empty_bytes, 0, 0, 0, amqp_empty_table))
+        if (is_consumed(b, i) && !consume(b, i))
             return rabbitmq_link_outcome(link, "RabbitMQ", detail);
     }
     return OK;
@@ -91,16 +104,18 @@ static enum err open_side(struct bus_rabbitmq *b, enum rabbitmq_side side,
 
 static bool side_is_used(const struct bus_rabbitmq *b, enum rabbitmq_side side)
 {
-    return side == SIDE_OUT || !b->publish_only;
+    return side == SIDE_OUT || rabbitmq_takes(b);
 }
 
 static void init_routes(struct bus_rabbitmq *b)
 {
     const struct rabbitmq_topology *t = &b->topology;
     for (size_t i = 0; i < t->lanes; i++) {
-        rabbitmq_route_init(&b->routes[i].lane, CHANNEL_PUBLISH, "", t->lane[i]);
+        bool on_disk = !(t->transient >> i & 1);
+        rabbitmq_route_init(&b->routes[i].lane, CHANNEL_PUBLISH, "", t->lane[i], on_disk);
         for (int s = 0; s < RABBITMQ_STEPS; s++)
-            rabbitmq_route_init(&b->routes[i].delay[s], CHANNEL_PUBLISH, t->delay[s], t->lane[i]);
+            rabbitmq_route_init(&b->routes[i].delay[s], CHANNEL_PUBLISH, t->delay[s], t->lane[i],
+                                on_disk);
     }
 }
 
@@ -151,6 +166,7 @@ static void side_broke(struct bus_rabbitmq *b, enum rabbitmq_side side, const ch
     } else {
         for (size_t i = 0; i < b->topology.lanes; i++)
             rabbitmq_lane_lost(&b->lanes[i]);
+        rabbitmq_listen_lost(b);
     }
     pthread_mutex_unlock(&b->lock);
     b->failures[side] = 0;
@@ -180,17 +196,20 @@ static void come_back(struct bus_rabbitmq *b, enum rabbitmq_side side)
 
 /* ---- sending ---- */
 
+void rabbitmq_send_acks(struct bus_rabbitmq *b, size_t lane)
+{
+    uint64_t delivery;
+    bool multiple;
+    while (rabbitmq_lane_next_ack(&b->lanes[lane], &delivery, &multiple))
+        rabbitmq_frame_ack(&b->links[SIDE_IN].out, (uint16_t)(CHANNEL_LANE + lane), delivery,
+                           multiple);
+}
+
 static void send_acks(struct bus_rabbitmq *b, bool all)
 {
-    struct rabbitmq_link *link = &b->links[SIDE_IN];
     for (size_t i = 0; i < b->topology.lanes; i++) {
-        struct rabbitmq_lane *l = &b->lanes[i];
-        if (!all && !rabbitmq_acks_are_urgent(l))
-            continue;
-        uint64_t delivery;
-        bool multiple;
-        while (rabbitmq_lane_next_ack(l, &delivery, &multiple))
-            rabbitmq_frame_ack(&link->out, (uint16_t)(CHANNEL_LANE + i), delivery, multiple);
+        if (all || rabbitmq_acks_are_urgent(&b->lanes[i]))
+            rabbitmq_send_acks(b, i);
     }
 }
 
@@ -227,8 +246,10 @@ static void encode(struct bus_rabbitmq *b, bool all_acks)
 {
     struct rabbitmq_link *out = &b->links[SIDE_OUT], *in = &b->links[SIDE_IN];
     pthread_mutex_lock(&b->lock);
-    if (rabbitmq_link_is_open(in) && in->out.len < RABBITMQ_OUT_ENOUGH)
+    if (rabbitmq_link_is_open(in) && in->out.len < RABBITMQ_OUT_ENOUGH) {
+        rabbitmq_listen_turn(b);
         send_acks(b, all_acks);
+    }
     if (rabbitmq_link_is_open(out) && !out->blocked)
         send_parcels(b);
     pthread_mutex_unlock(&b->lock);
@@ -319,6 +340,7 @@ static bool has_work(struct bus_rabbitmq *b)
     if (rabbitmq_link_is_open(out) && !out->blocked && out->out.len < RABBITMQ_OUT_ENOUGH)
         work = rabbitmq_window_has_waiting(&b->window);
     if (rabbitmq_link_is_open(in) && in->out.len < RABBITMQ_OUT_ENOUGH) {
+        work |= rabbitmq_listen_has_work(b);
         for (size_t i = 0; i < b->topology.lanes; i++)
             work |= rabbitmq_acks_are_urgent(&b->lanes[i]);
     }
@@ -383,16 +405,16 @@ static void keep_open(struct bus_rabbitmq *b)
 }
 
 /* Nothing is left that the broker should know. */
-static bool is_quiet(struct bus_rabbitmq *b)
+static bool all_is_said(struct bus_rabbitmq *b)
 {
     pthread_mutex_lock(&b->lock);
-    bool quiet = !b->is_open[SIDE_OUT] || b->window.in_use == 0;
+    bool said = !b->is_open[SIDE_OUT] || b->window.in_use == 0;
     for (size_t i = 0; i < b->topology.lanes && b->is_open[SIDE_IN]; i++)
-        quiet &= b->lanes[i].acks_count == 0;
+        said &= b->lanes[i].acks_count == 0;
     pthread_mutex_unlock(&b->lock);
     for (int side = 0; side < SIDE_COUNT; side++)
-        quiet &= !rabbitmq_link_is_open(&b->links[side]) || !rabbitmq_link_has_out(&b->links[side]);
-    return quiet;
+        said &= !rabbitmq_link_is_open(&b->links[side]) || !rabbitmq_link_has_out(&b->links[side]);
+    return said;
 }
 
 static bool is_stopping(struct bus_rabbitmq *b)
@@ -423,7 +445,7 @@ static void last_turns(struct bus_rabbitmq *b)
     for (int64_t now_us; (now_us = rabbitmq_mono_us()) < end_us;) {
         encode(b, true);
         flush(b, now_us);
-        if (is_quiet(b))
+        if (all_is_said(b))
             break;
         b->ask_us = now_us + STOP_LOOK_US; /* nothing is asked any more: it only ends the sleep */
         sleep_and_read(b);

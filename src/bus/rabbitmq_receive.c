@@ -124,7 +124,7 @@ static bool arrived(struct bus_rabbitmq *b, size_t lane)
     struct bus_message m;
     int64_t due_ms;
     a->state = ARRIVING_NOTHING;
-    if (a->size == RABBITMQ_WIRE_SIZE && rabbitmq_wire_read(a->bytes, a->size, &m, &due_ms))
+    if (a->size <= sizeof a->bytes && rabbitmq_wire_read(a->bytes, a->size, &m, &due_ms))
         return hold(b, lane, a->delivery, &m, due_ms);
     refuse(b, lane, a->delivery);
     return true;
@@ -134,6 +134,8 @@ bool rabbitmq_receive_in(struct bus_rabbitmq *b, const amqp_frame_t *frame)
 {
     size_t lane = (size_t)frame->channel - CHANNEL_LANE;
     if (frame->channel < CHANNEL_LANE || lane >= b->topology.lanes)
+        return true;
+    if (!rabbitmq_listen_passes(b, lane, frame))
         return true;
     struct rabbitmq_arriving *a = &b->arriving[lane];
     if (frame->frame_type == AMQP_FRAME_METHOD &&

@@ -10,7 +10,13 @@
 
 const int rabbitmq_step_s[RABBITMQ_STEPS] = {2, 8, 32, 128, 240};
 
-enum { DEAD_MAX = 100000, DELIVERY_LIMIT = 20, PART_MAX = 50, ARGUMENTS_MAX = 8 };
+enum {
+    DEAD_MAX = 100000,
+    TRANSIENT_MAX = 20000,
+    DELIVERY_LIMIT = 20,
+    PART_MAX = 50,
+    ARGUMENTS_MAX = 8
+};
 
 static bool is_name(const char *name)
 {
@@ -25,6 +31,7 @@ enum err rabbitmq_topology_init(struct rabbitmq_topology *t, const struct rabbit
     if (!is_name(prefix))
         return ERR_BAD_INPUT;
     t->lanes = config->lanes;
+    t->transient = config->transient;
     t->delivery_limit = config->delivery_limit ? config->delivery_limit : DELIVERY_LIMIT;
     for (size_t i = 0; i < config->lanes; i++) {
         if (!is_name(config->lane_names[i]))
@@ -83,15 +90,31 @@ static void argument_hand_on(struct arguments *a)
     argument_text(a, "x-overflow", "reject-publish");
 }
 
-static bool declare_queue(amqp_connection_state_t c, amqp_channel_t channel, const char *name,
-                          struct arguments *a, uint32_t *ready)
+static bool declare(amqp_connection_state_t c, amqp_channel_t channel, const char *name,
+                    bool durable, struct arguments *a, uint32_t *ready)
 {
-    argument_text(a, "x-queue-type", "quorum");
+    argument_text(a, "x-queue-type", durable ? "quorum" : "classic");
     amqp_queue_declare_ok_t *r =
-        amqp_queue_declare(c, channel, amqp_cstring_bytes(name), 0, 1, 0, 0, a->table);
+        amqp_queue_declare(c, channel, amqp_cstring_bytes(name), 0, durable, 0, 0, a->table);
     if (r && ready)
         *ready = r->message_count;
     return r != NULL;
+}
+
+static bool declare_queue(amqp_connection_state_t c, amqp_channel_t channel, const char *name,
+                          struct arguments *a, uint32_t *ready)
+{
+    return declare(c, channel, name, true, a, ready);
+}
+
+/* What is dropped is not handed on: the dead letters would drown in it. */
+static bool declare_transient(amqp_connection_state_t c, amqp_channel_t channel, const char *name,
+                              uint32_t *ready)
+{
+    struct arguments a = {.table = {0}};
+    argument_number(&a, "x-max-length", TRANSIENT_MAX);
+    argument_text(&a, "x-overflow", "drop-head");
+    return declare(c, channel, name, false, &a, ready);
 }
 
 static bool declare_delay(amqp_connection_state_t c, amqp_channel_t channel, const char *name,
@@ -120,6 +143,11 @@ bool rabbitmq_topology_declare(const struct rabbitmq_topology *t,
             return false;
     }
     for (size_t i = 0; i < t->lanes; i++) {
+        if (t->transient >> i & 1) {
+            if (!declare_transient(connection, channel, t->lane[i], &ready[i]))
+                return false;
+            continue;
+        }
         struct arguments lane = {.table = {0}};
         argument_number(&lane, "x-delivery-limit", (int32_t)t->delivery_limit);
         argument_hand_on(&lane);

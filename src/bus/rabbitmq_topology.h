@@ -1,6 +1,8 @@
-/* What exists at the broker, all of it durable and declared by the program at every connect:
+/* What exists at the broker, declared by the program at every connect and, but for the queues of
+ * transient lanes, durable:
  *
- *   PREFIX.LANE        one quorum queue for each lane
+ *   PREFIX.LANE        one quorum queue for each lane; for a transient one a classic queue
+ *                      in memory, that goes with its broker and drops the oldest beyond a length
  *   PREFIX.delay.2s …  an exchange and a quorum queue for each step of the ladder: whatever is sent
  *                      there with a lane's queue as its routing key goes on to that queue when the
  *                      time is over
@@ -22,6 +24,7 @@ extern const int rabbitmq_step_s[RABBITMQ_STEPS];
 struct rabbitmq_topology {
     size_t lanes;
     uint32_t delivery_limit;
+    uint32_t transient; /* a bit for each lane */
     char lane[BUS_LANES_MAX][RABBITMQ_NAME_MAX + 1];
     char delay[RABBITMQ_STEPS][RABBITMQ_NAME_MAX + 1];
     char dead[RABBITMQ_NAME_MAX + 1];

@@ -1,12 +1,12 @@
 /* A bus message as bytes, for the broker. A fixed size, a version in front and a checksum at the
- * end: bytes of another version, or of somebody else, are told apart and never guessed. Event types
- * travel by a hash of their wire name, so that nodes of different versions may number them
- * differently. The tag stays behind: it is each engine's own. */
+ * end: bytes of an unknown version, or of somebody else, are told apart and never guessed. Event
+ * types and errors travel by a hash of their name, so that nodes of different versions may number
+ * them differently. The tag stays behind: it is each engine's own. */
 #pragma once
 
 #include "port/bus.h"
 
-enum { RABBITMQ_WIRE_VERSION = 1, RABBITMQ_WIRE_SIZE = 116 };
+enum { RABBITMQ_WIRE_VERSION = 2, RABBITMQ_WIRE_SIZE = 172, RABBITMQ_WIRE_SIZE_1 = 116 };
 
 /* due_ms: not before this wall time; 0: at once. */
 void rabbitmq_wire_write(const struct bus_message *m, int64_t due_ms,

@@ -26,23 +26,23 @@
 #include "base/fault.h"
 #include "base/id.h"
 #include "base/log.h"
-#include "bus/local.h"
+#include "bus/spill.h"
 #include "cmd/chores.h"
+#include "cmd/engines.h"
+#include "cmd/membership.h"
 #include "cmd/rebuild_job.h"
-#include "db/sqlite.h"
 #include "model/rules.h"
 #include "model/truth.h"
+#include "model/views_state.h"
 #include "net/http.h"
 #include "ops/brake.h"
 #include "ops/lock.h"
 #include "ops/runner.h"
 #include "pipe/inbox.h"
-#include "view/memory/memory.h"
 
 enum {
     WHY_MAX = 300,
-    PATH_TEXT_MAX = 4096,
-    NODE = 0, /* of the ids; a store without other nodes needs no other */
+    NODE = 0, /* of the ids of a server that is alone; nodes of many get a number */
     POOL_QUEUE_MAX = 4096,
     SLOW_THREADS = 3, /* a backup and an import may take one each: log-ins must go on */
     SLOW_QUEUE_MAX = 256,
@@ -51,6 +51,8 @@ enum {
     STOP_MS = 60000,
     WORKER_NICE = 5,
     BRAKE_EVERY_US = 1000 * 1000,
+    REMOTE_THREADS = 16, /* for blocking reads when every one of them waits for a network */
+    LEADERLESS_US = 200 * 1000,
     EXIT_STORE_FAILED = 70,
 };
 
@@ -58,6 +60,11 @@ struct app {
     const struct settings *settings;
     struct data_lock lock;
     struct id_gen ids;
+    bool shared; /* one node of many */
+    unsigned roles;
+    char store_id[STORE_ID_MAX]; /* shared: what is kept elsewhere is named after it */
+    struct following_clock time; /* shared: the store's */
+    struct membership membership;
     struct bus *bus;
     struct celebrity_keeper keeper;
     bool keeper_made, api_made;
@@ -66,6 +73,7 @@ struct app {
     struct brake brake;
     struct runner *runners[ENGINE_REPLAYS + 1]; /* by whom the engine wakes */
     struct runner *tidy;                        /* housekeeping: by the clock alone */
+    struct runner *member;                      /* shared: beats, leading, the views' state */
 };
 
 /* ---- hooks ---- */
@@ -76,8 +84,12 @@ static void committed(void *ctx, const struct event *events, size_t n)
     if (n == 0)
         return; /* also while the app is being built: nothing is emitted before all of it is there
                  */
-    for (size_t i = 0; i < n; i++)
-        event_apply(app->api.views, app->api.cards, &events[i]);
+    if (!app->shared) {
+        for (size_t i = 0; i < n; i++)
+            event_apply(app->api.views, app->api.cards, &events[i]);
+    } else if (event_apply_all(app->api.views, app->api.cards, events, n) != OK) {
+        membership_views_lost(&app->membership);
+    }
     auth_committed(app->api.auth, events, n);
     FAULT(outbox_after_commit);
     engine_offer(app->api.engine, events, n);
@@ -106,48 +118,64 @@ static void fan_out_done(void *ctx, const struct event *e, size_t members, int64
 
 /* ---- opening ---- */
 
+/* The engine's: events that were read back from the table, of whatever node. */
+static enum err apply_again(void *ctx, const struct event *events, size_t n)
+{
+    struct app *app = ctx;
+    return event_apply_all(app->api.views, app->api.cards, events, n);
+}
+
+static void work_arrived(void *ctx, uint16_t lane)
+{
+    struct app *app = ctx;
+    runner_wake(app->runners[lane == ENGINE_REPORTS ? ENGINE_RELAY : ENGINE_WORKERS]);
+}
+
+static int reader_threads(const struct app *app)
+{
+    int64_t wanted = app->settings->readers;
+    return (int)(app->shared && wanted < REMOTE_THREADS ? REMOTE_THREADS : wanted);
+}
+
 static enum err open_store(struct app *app, char *why)
 {
-    char path[PATH_TEXT_MAX], detail[TX_DETAIL_MAX] = "";
-    struct sqlite_config config;
-    sqlite_config_default(&config);
-    snprintf(path, sizeof(path), "%s/" STORE_FILE, app->settings->data);
-    config.path = path;
     /* Slow work and the audit read, too: they must not take connections that requests wait for. */
-    config.readers = (int)app->settings->readers + SLOW_THREADS + 1;
-    enum err e = db_sqlite_open(&config, &app->ids, app->api.clock, &app->api.db, detail);
-    if (e) {
-        snprintf(why, WHY_MAX, "cannot open the store in %.100s: %s", app->settings->data,
-                 detail[0] ? detail : err_title(e));
+    int readers = reader_threads(app) + SLOW_THREADS + 1;
+    enum err e =
+        engines_open_store(app->settings, readers, &app->ids, app->api.clock, &app->api.db, why);
+    if (e)
         return e;
-    }
     app->api.db->on_commit = committed;
     app->api.db->on_commit_ctx = app;
     app->api.db->fatal = store_failed;
     return OK;
 }
 
-static enum err load_views(struct app *app, app_loading loading, void *ctx)
+static enum err join(struct app *app, char *why)
 {
-    char path[PATH_TEXT_MAX];
-    snprintf(path, sizeof(path), "%s/" SNAPSHOT_FILE, app->settings->data);
-    struct memory_views_config config = {
-        .snapshot_path = path,
-        .timeline_cap = (size_t)app->settings->timeline_cap,
-        .pull_cap = (size_t)app->settings->timeline_cap,
-        .clock = app->api.clock,
-    };
-    enum err e = views_memory_open(&config, &app->api.views);
-    if (e)
-        return e;
-    app->api.cards = cards_memory_new((size_t)app->settings->card_cache_bytes, app->api.clock);
-    /* Truth as a whole already tells what the outbox's events did to it. */
-    if (app->api.views->loaded_position == 0)
-        e = truth_load_views(app->api.db, app->api.views, loading, ctx);
-    else
-        e = truth_catch_up(app->api.db, app->api.views, app->api.cards,
-                           app->api.views->loaded_position);
+    struct db *control = NULL;
+    enum err e = engines_open_control(app->settings, &app->ids, app->api.clock, &control, why);
+    if (!e)
+        e = membership_join(&app->membership, app->settings, control, &app->time, &app->ids, why);
+    if (e == OK)
+        membership_attach(&app->membership, &app->api, NULL);
     return e;
+}
+
+/* Views in memory come up with the server. Shared ones are the leader's to load. */
+static enum err load_views(struct app *app, app_loading loading, void *ctx, char *why)
+{
+    struct api *api = &app->api;
+    enum err e = app->shared ? store_id_read(api->db, app->store_id) : OK;
+    if (!e)
+        e = engines_open_views(app->settings, app->store_id, api->clock, &api->views, &api->cards,
+                               why);
+    if (e || app->shared)
+        return e;
+    /* Truth as a whole already tells what the outbox's events did to it. */
+    return api->views->loaded_position == 0
+               ? truth_load_views(api->db, api->views, loading, ctx)
+               : truth_catch_up(api->db, api->views, api->cards, api->views->loaded_position);
 }
 
 static void set_lanes(const struct settings *s, struct engine_config *config)
@@ -175,35 +203,39 @@ static void configure_engine(const struct settings *s, struct engine_config *con
     config->inbox_ms = s->inbox_retention_ms;
 }
 
-static enum err make_engine(struct app *app)
+static enum err make_engine(struct app *app, char *why)
 {
     const struct settings *s = app->settings;
     struct api *api = &app->api;
-    size_t limits[LANE_COUNT] = {
-#define LANE_LIMIT(name, wire, concurrency, rate, limit, target_ms, ordered)                       \
-    [LANE_##name] = (limit),
-        LANE_TABLE(LANE_LIMIT)
-#undef LANE_LIMIT
-    };
-    app->bus = bus_local_new(LANE_COUNT, limits);
+    enum err e =
+        engines_open_bus(s, app->store_id, app->shared ? app->membership.self.address : NULL,
+                         app->roles, work_arrived, app, &app->bus, why);
+    if (e)
+        return e;
     struct engine_config config;
     configure_engine(s, &config);
+    config.shared = app->shared;
+    config.node = app->shared ? (uint16_t)app->membership.self.number : 0;
     struct sink_env env = {.db = api->db,
                            .views = api->views,
                            .cards = api->cards,
                            .clock = api->clock,
                            .celebrity_threshold = &app->keeper.threshold};
     api->engine = engine_new(&config, model_rules, model_rule_count, env, app->bus);
-    enum err e = celebrity_keeper_init(&app->keeper, api->db, api->clock, s->celebrity_adaptive,
-                                       s->celebrity_threshold, s->celebrity_min, s->celebrity_max,
-                                       s->fan_out_target_ms);
+    e = celebrity_keeper_init(&app->keeper, api->db, api->clock, s->celebrity_adaptive,
+                              s->celebrity_threshold, s->celebrity_min, s->celebrity_max,
+                              s->fan_out_target_ms);
     if (e)
         return e;
     app->keeper_made = true;
     api->keeper = &app->keeper;
     engine_observe(api->engine, fan_out_done, &app->keeper);
     engine_on_wake(api->engine, engine_woken, app);
-    return engine_recover(api->engine);
+    if (!app->shared)
+        return engine_recover(api->engine);
+    engine_on_apply(api->engine, apply_again, app);
+    membership_attach(&app->membership, api, app->bus);
+    return OK;
 }
 
 static enum err make_doors(struct app *app, char *why)
@@ -216,7 +248,7 @@ static enum err make_doors(struct app *app, char *why)
         return e;
     }
     app->api_made = true;
-    api->pool = pool_new((unsigned)app->settings->readers, POOL_QUEUE_MAX, "reader");
+    api->pool = pool_new((unsigned)reader_threads(app), POOL_QUEUE_MAX, "reader");
     api->slow = pool_new(SLOW_THREADS, SLOW_QUEUE_MAX, "slow");
     return OK;
 }
@@ -239,18 +271,30 @@ static enum err build(struct app *app, app_loading loading, void *ctx, char *why
 {
     const struct settings *s = app->settings;
     why[0] = '\0';
-    enum err e = inbox_check_retention(model_rules, model_rule_count, s->inbox_retention_ms,
-                                       s->retain_dead_ms, s->retain_events_ms, why);
+    enum err e = engines_check(s, why);
+    if (e)
+        return e;
+    app->shared = engines_are_shared(s);
+    if (app->shared) {
+        following_clock_init(&app->time, clock_system());
+        app->api.clock = &app->time.clock;
+    }
+    id_gen_init(&app->ids, app->api.clock, NODE);
+    (void)roles_parse(str_of(s->role), &app->roles);
+    e = inbox_check_retention(model_rules, model_rule_count, s->inbox_retention_ms,
+                              s->retain_dead_ms, s->retain_events_ms, why);
     if (!e)
         e = check_deliveries(s, why);
     if (!e)
         e = data_lock_take(&app->lock, app->settings->data, why);
     if (!e)
         e = open_store(app, why);
+    if (!e && app->shared)
+        e = join(app, why);
     if (!e)
-        e = load_views(app, loading, ctx);
+        e = load_views(app, loading, ctx, why);
     if (!e)
-        e = make_engine(app);
+        e = make_engine(app, why);
     if (!e)
         e = make_doors(app, why);
     if (e && why[0] == '\0')
@@ -269,10 +313,10 @@ enum err app_open(const struct settings *settings, app_loading loading, void *ct
     app->api.settings = settings;
     app->api.clock = clock_system();
     app->api.started_at_ms = clock_wall_ms(app->api.clock);
-    id_gen_init(&app->ids, app->api.clock, NODE);
     for (size_t i = 0; i < COUNT_OF(app->runners); i++)
         app->runners[i] = runner_new();
     app->tidy = runner_new();
+    app->member = runner_new();
     enum err e = build(app, loading, ctx, why);
     if (e) {
         if (app->api.db)
@@ -321,6 +365,8 @@ enum err app_listen(struct app *app, const char *host, uint16_t port, const char
     enum err e = http_server_start(&config, &app->api.http, detail);
     if (e)
         snprintf(why, WHY_MAX, "%s", detail[0] ? detail : err_title(e));
+    else if (app->shared)
+        membership_listens(&app->membership, http_server_port(app->api.http));
     return e;
 }
 
@@ -354,9 +400,18 @@ static int64_t sample_step(void *app)
     return engine_sample_step(((struct app *)app)->api.engine);
 }
 
-static int64_t rebuild_step(void *app)
+/* Work that one node does for all. */
+static bool is_anothers(const struct app *app, int64_t *again_us)
 {
-    return rebuild_job_step(&((struct app *)app)->api);
+    *again_us = clock_mono_us(app->api.clock) + LEADERLESS_US;
+    return app->shared && !engine_leads(app->api.engine);
+}
+
+static int64_t rebuild_step(void *arg)
+{
+    struct app *app = arg;
+    int64_t again_us;
+    return is_anothers(app, &again_us) ? again_us : rebuild_job_step(&app->api);
 }
 
 /* A backlog is drained by expansion: only the disk stops that. */
@@ -367,14 +422,48 @@ static int64_t brake_step(void *arg)
     struct db_stats store;
     engine_stats(app->api.engine, &stats);
     db_stats(app->api.db, &store);
-    int level = brake_look(&app->brake, stats.undone, store.full);
+    bool leads = !app->shared || engine_leads(app->api.engine);
+    uint64_t undone = leads ? stats.undone : membership_undone(&app->membership);
+    int level = brake_look(&app->brake, undone, store.full);
     engine_brake(app->api.engine, level > 0 && atomic_load(&app->brake.disk), level > 0);
     return clock_mono_us(app->api.clock) + BRAKE_EVERY_US;
 }
 
-static int64_t keeper_step(void *app)
+static int64_t keeper_step(void *arg)
 {
-    return celebrity_keeper_step(&((struct app *)app)->keeper);
+    struct app *app = arg;
+    int64_t again_us;
+    return is_anothers(app, &again_us) ? again_us : celebrity_keeper_step(&app->keeper);
+}
+
+static int64_t sweep_step(void *arg)
+{
+    struct app *app = arg;
+    int64_t again_us;
+    return is_anothers(app, &again_us) ? again_us : chore_sweep_step(&app->chores);
+}
+
+static int64_t audit_step(void *arg)
+{
+    struct app *app = arg;
+    int64_t again_us;
+    return is_anothers(app, &again_us) ? again_us : chore_audit_step(&app->chores);
+}
+
+/* A leader with workers keeps small work to itself. What it kept is in the outbox when it leads no
+ * more. */
+static int64_t lead_step(void *arg)
+{
+    struct app *app = arg;
+    bool led = engine_leads(app->api.engine);
+    int64_t again_us = membership_lead_step(&app->membership);
+    bool leads = engine_leads(app->api.engine);
+    if (leads != led || !leads) {
+        bus_spill_hold(app->bus, leads && (app->roles & ROLE_WORKER));
+        if (!leads)
+            bus_spill_forget(app->bus);
+    }
+    return again_us;
 }
 
 static int64_t visits_step(void *app)
@@ -382,31 +471,51 @@ static int64_t visits_step(void *app)
     return auth_seen_step(((struct app *)app)->api.auth);
 }
 
-static int64_t idempotency_step(void *app)
+static int64_t idempotency_step(void *arg)
 {
-    const struct api *api = &((struct app *)app)->api;
-    return idempotency_clean_step(api->db, api->clock);
+    struct app *app = arg;
+    int64_t again_us;
+    return is_anothers(app, &again_us) ? again_us
+                                       : idempotency_clean_step(app->api.db, app->api.clock);
+}
+
+/* What whoever leads does; a node without that role never does. */
+static bool start_leading(struct app *app)
+{
+    if (!(app->roles & ROLE_RELAY))
+        return true;
+    return runner_add(app->runners[ENGINE_RELAY], "relay", relay_step, app, 1, 0) &&
+           runner_add(app->runners[ENGINE_BOOKS], "books", book_step, app, 1, 0) &&
+           runner_add(app->runners[ENGINE_REPLAYS], "replays", replay_step, app, 1, WORKER_NICE) &&
+           runner_add(app->tidy, "mark", mark_step, app, 1, 0) &&
+           runner_add(app->tidy, "sample", sample_step, app, 1, 0) &&
+           runner_add(app->tidy, "rebuild", rebuild_step, app, 1, WORKER_NICE) &&
+           runner_add(app->tidy, "sweep", sweep_step, app, 1, WORKER_NICE) &&
+           runner_add(app->tidy, "audit", audit_step, app, 1, WORKER_NICE) &&
+           runner_add(app->tidy, "keeper", keeper_step, app, 1, WORKER_NICE) &&
+           runner_add(app->tidy, "expire", idempotency_step, app, 1, WORKER_NICE);
+}
+
+static bool start_membership(struct app *app)
+{
+    struct membership *m = &app->membership;
+    if (!app->shared)
+        return runner_add(app->tidy, "save", chore_save_step, &app->chores, 1, WORKER_NICE);
+    bus_spill_hold(app->bus, false);
+    return runner_add(app->member, "beat", membership_beat_step, m, 1, 0) &&
+           runner_add(app->member, "lead", lead_step, app, 1, 0) &&
+           runner_add(app->member, "views", membership_views_step, m, 1, 0);
 }
 
 bool app_start_workers(struct app *app)
 {
     unsigned workers = (unsigned)app->settings->fan_out_workers;
-    bool ok =
-        runner_add(app->runners[ENGINE_RELAY], "relay", relay_step, app, 1, 0) &&
-        runner_add(app->runners[ENGINE_WORKERS], "deliver", worker_step, app, workers,
-                   WORKER_NICE) &&
-        runner_add(app->runners[ENGINE_BOOKS], "books", book_step, app, 1, 0) &&
-        runner_add(app->runners[ENGINE_REPLAYS], "replays", replay_step, app, 1, WORKER_NICE) &&
-        runner_add(app->tidy, "mark", mark_step, app, 1, 0) &&
-        runner_add(app->tidy, "sample", sample_step, app, 1, 0) &&
-        runner_add(app->tidy, "brake", brake_step, app, 1, 0) &&
-        runner_add(app->tidy, "rebuild", rebuild_step, app, 1, WORKER_NICE) &&
-        runner_add(app->tidy, "save", chore_save_step, &app->chores, 1, WORKER_NICE) &&
-        runner_add(app->tidy, "sweep", chore_sweep_step, &app->chores, 1, WORKER_NICE) &&
-        runner_add(app->tidy, "audit", chore_audit_step, &app->chores, 1, WORKER_NICE) &&
-        runner_add(app->tidy, "keeper", keeper_step, app, 1, WORKER_NICE) &&
-        runner_add(app->tidy, "seen", visits_step, app, 1, WORKER_NICE) &&
-        runner_add(app->tidy, "expire", idempotency_step, app, 1, WORKER_NICE);
+    bool ok = start_leading(app) && runner_add(app->tidy, "brake", brake_step, app, 1, 0) &&
+              runner_add(app->tidy, "seen", visits_step, app, 1, WORKER_NICE);
+    if (ok && (app->roles & ROLE_WORKER))
+        ok = runner_add(app->runners[ENGINE_WORKERS], "deliver", worker_step, app, workers,
+                        WORKER_NICE);
+    ok = ok && start_membership(app);
     atomic_store(&app->api.ready, ok);
     return ok;
 }
@@ -417,6 +526,8 @@ bool app_start_workers(struct app *app)
 static void drain(struct app *app)
 {
     int64_t until_ms = clock_mono_ms(app->api.clock) + DRAIN_MS;
+    if (app->shared && !engine_leads(app->api.engine))
+        return;
     struct timespec pause = {.tv_nsec = DRAIN_POLL_NS};
     while (!engine_quiet(app->api.engine) && clock_mono_ms(app->api.clock) < until_ms)
         nanosleep(&pause, NULL);
@@ -448,6 +559,8 @@ static void free_all(struct app *app)
     for (size_t i = 0; i < COUNT_OF(app->runners); i++)
         runner_free(app->runners[i]);
     runner_free(app->tidy);
+    runner_free(app->member);
+    membership_done(&app->membership);
     data_lock_release(&app->lock);
     free(app);
 }
@@ -464,6 +577,7 @@ void app_close(struct app *app, int64_t grace_ms)
     bool ended = runner_stop(app->tidy, STOP_MS);
     for (size_t i = 0; i < COUNT_OF(app->runners); i++)
         ended = runner_stop(app->runners[i], STOP_MS) && ended;
+    ended = runner_stop(app->member, STOP_MS) && ended;
     if (!ended) {
         log_error("a worker does not end; the server ends without it",
                   LOG_INT("waited_ms", STOP_MS));
@@ -471,10 +585,12 @@ void app_close(struct app *app, int64_t grace_ms)
     }
     auth_seen_step(api->auth);
     engine_mark_step(api->engine);
-    enum err e = chores_save(&app->chores);
+    enum err e = app->shared ? OK : chores_save(&app->chores);
     if (e)
         log_warn("the views could not be saved; the next start takes longer",
                  LOG_CSTR("error", err_name(e)));
+    if (app->shared)
+        membership_leave(&app->membership);
     db_stop(api->db);
     free_all(app);
 }

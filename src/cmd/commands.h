@@ -16,6 +16,8 @@ extern const struct command command_rebuild;
 extern const struct command command_key;
 extern const struct command command_backup;
 extern const struct command command_restore;
+extern const struct command command_migrate;
+extern const struct command command_copy;
 extern const struct command command_import;
 extern const struct command command_bench;
 extern const struct command command_config;

@@ -18,7 +18,7 @@ static const struct command *const commands[] = {
     &command_serve,   &command_demo,    &command_status,  &command_plan,   &command_check,
     &command_explain, &command_event,   &command_dead,    &command_replay, &command_rebuild,
     &command_key,     &command_backup,  &command_restore, &command_import, &command_bench,
-    &command_config,  &command_version,
+    &command_config,  &command_version, &command_migrate, &command_copy,
 };
 
 int main(int argc, char **argv)

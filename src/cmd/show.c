@@ -55,6 +55,12 @@ const char *show_when(const char *time, int64_t now_ms, char out[SHOWN_MAX])
     return out;
 }
 
+const char *show_since(const char *time, int64_t now_ms, char out[SHOWN_MAX])
+{
+    int64_t ms;
+    return show_span(time_parse(str_of(time), &ms) ? now_ms - ms : 0, out);
+}
+
 void show_json(const json_t *value)
 {
     json_dumpf(value, stdout, JSON_INDENT(2));

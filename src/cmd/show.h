@@ -14,6 +14,8 @@ const char *show_number(uint64_t n, const char *one, const char *many, char out[
 const char *show_span(int64_t ms, char out[SHOWN_MAX]); /* "3 min"; nothing: "-" */
 /* An RFC 3339 text of an answer as "3 min ago" or "in 3 min"; absent: "-". */
 const char *show_when(const char *time, int64_t now_ms, char out[SHOWN_MAX]);
+/* How long ago that is: "3 min"; absent: "-". */
+const char *show_since(const char *time, int64_t now_ms, char out[SHOWN_MAX]);
 void show_json(const json_t *value);
 
 int64_t show_now_ms(void);

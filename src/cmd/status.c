@@ -101,6 +101,72 @@ static void print_headline(const json_t *status)
                answer_int(brake, "level") > 1 ? "nothing new is taken" : "bulk work rests");
 }
 
+/* ---- one node of many ---- */
+
+static void join_roles(const json_t *roles, char *out, size_t size)
+{
+    struct buf text = buf_over(out, size);
+    size_t i;
+    json_t *role;
+    json_array_foreach(roles, i, role)
+    {
+        buf_printf(&text, "%s%s", i ? "," : "", json_string_value(role));
+    }
+    out[text.len < size ? text.len : size - 1] = '\0';
+}
+
+static void print_part(const json_t *parts, const char *name, const char *separator)
+{
+    const json_t *part = json_object_get(parts, name);
+    const char *state = answer_text(part, "state");
+    bool up = strcmp(state, "up") == 0;
+    printf("%s%s%s%s", answer_text(part, "kind"), up ? "" : " ", up ? "" : state, separator);
+}
+
+/* Where this is, who leads, and everybody when there are several. */
+static void print_cluster(const json_t *status)
+{
+    const json_t *cluster = json_object_get(status, "cluster");
+    const json_t *nodes = json_object_get(status, "nodes");
+    if (!json_is_object(cluster))
+        return;
+    const json_t *leader = json_object_get(cluster, "leader"),
+                 *parts = json_object_get(cluster, "parts");
+    printf("node %lld, ", (long long)answer_int(cluster, "node"));
+    if (json_is_integer(leader))
+        printf("node %lld leads in term %lld; ", (long long)json_integer_value(leader),
+               (long long)answer_int(cluster, "term"));
+    else
+        printf("NOBODY LEADS; ");
+    print_part(parts, "db", ", ");
+    print_part(parts, "views", ", ");
+    print_part(parts, "bus", "\n");
+    if (json_is_true(json_object_get(cluster, "aside")))
+        printf("THIS NODE STANDS ASIDE: it refuses writes until it reaches its servers again\n");
+    if (json_array_size(nodes) < 2)
+        return;
+    size_t i;
+    json_t *node;
+    char roles[64], silent[SHOWN_MAX], up[SHOWN_MAX];
+    printf("  %4s %-8s %-25s %8s %8s %-9s %s\n", "node", "is", "roles", "silent", "up", "version",
+           "address");
+    json_array_foreach(nodes, i, node)
+    {
+        const char *state = answer_text(node, "state");
+        join_roles(json_object_get(node, "roles"), roles, sizeof roles);
+        bool gone = strcmp(state, "gone") == 0;
+        if (gone && json_is_true(json_object_get(node, "left")))
+            state = "left";
+        printf("%c %4lld %-8s %-25s %8s %8s %-9s %s\n",
+               json_is_true(json_object_get(node, "leads")) ? '*' : ' ',
+               (long long)answer_int(node, "number"), state, roles,
+               show_span(answer_int(node, "silent_ms"), silent),
+               gone ? "-" : show_since(answer_text(node, "started_at"), show_now_ms(), up),
+               answer_text(node, "version"), answer_text(node, "address"));
+    }
+    printf("  * leads\n\n");
+}
+
 /* Worst first, as the server sorts them. */
 static void print_freshness(const json_t *freshness)
 {
@@ -162,15 +228,46 @@ static void print_rest(const json_t *status)
            count(audit, "drift", b));
 }
 
-static bool show(struct invocation *in, struct link *l)
+/* The status with what belongs to it: the freshness of the leader's engine, unless nobody leads,
+ * and of several nodes the list. */
+static json_t *ask_all(struct link *l)
 {
     json_t *status = link_get(l, "/v1/admin/status");
-    json_t *freshness = status ? link_get(l, "/v1/admin/freshness") : NULL;
-    if (!freshness) {
-        json_decref(status);
-        return false;
+    bool led = json_is_object(json_object_get(status, "engine"));
+    bool many = json_is_object(json_object_get(status, "cluster"));
+    json_t *freshness = led ? link_get(l, "/v1/admin/freshness") : NULL;
+    bool complete = freshness || (many && !led);
+    json_object_set_new(status, "freshness", freshness ? freshness : json_null());
+    if (complete && many) {
+        json_t *answer = link_get(l, "/v1/admin/nodes");
+        complete = answer != NULL;
+        json_object_set(status, "nodes", json_object_get(answer, "items"));
+        json_decref(answer);
     }
-    json_object_set_new(status, "freshness", freshness);
+    if (complete)
+        return status;
+    json_decref(status);
+    return NULL;
+}
+
+static void print_engine(const json_t *status)
+{
+    const json_t *engine = json_object_get(status, "engine");
+    if (!json_is_object(engine)) {
+        printf("no node that leads answers: writes and reads go on, deliveries wait\n\n");
+        return;
+    }
+    print_headline(status);
+    print_freshness(json_object_get(status, "freshness"));
+    print_lanes(engine);
+    print_states(engine);
+}
+
+static bool show(struct invocation *in, struct link *l)
+{
+    json_t *status = ask_all(l);
+    if (!status)
+        return false;
     if (invocation_has(in, "json")) {
         json_dumpf(status, stdout, invocation_has(in, "watch") ? JSON_COMPACT : JSON_INDENT(2));
         printf("\n");
@@ -180,10 +277,8 @@ static bool show(struct invocation *in, struct link *l)
         printf("%sFantail %s on %s, %s\n", terminal ? "\033[H\033[2J" : "",
                answer_text(status, "version"), in->settings.data,
                link_is_remote(l) ? show_span(answer_int(status, "uptime_ms"), up) : "not serving");
-        print_headline(status);
-        print_freshness(freshness);
-        print_lanes(json_object_get(status, "engine"));
-        print_states(json_object_get(status, "engine"));
+        print_cluster(status);
+        print_engine(status);
         print_rest(status);
     }
     json_decref(status);
@@ -220,7 +315,11 @@ const struct command command_status = {
         "old the\n"
         "oldest undone event is, against its target, worst first; for each lane how much waits "
         "and what was\n"
-        "delivered; events by state; then the views, caches, store and the celebrity threshold.",
+        "delivered; events by state; then the views, caches, store and the celebrity threshold.\n"
+        "Where several nodes use one store, also which they are and who leads; the engine's part "
+        "is "
+        "the\n"
+        "leader's, whatever node is asked, the rest is of the node that runs on the data folder.",
     .examples = "  fantail status\n  fantail status --watch\n  fantail status --json",
     .options = {{"json", NULL, "as one JSON object"}, {"watch", NULL, "again every two seconds"}},
     .run = run,

@@ -109,6 +109,16 @@ static enum err engine_backup(struct db *db, const char *path,
     return ERR_INVALID; /* POSTGRES_BACKUP_ADVICE */
 }
 
+static enum err engine_horizon(struct db *db, uint64_t *id)
+{
+    return pg_watch_horizon(&engine_of(db)->watch, id);
+}
+
+static enum err engine_now(struct db *db, int64_t *wall_ms, int64_t *error_us)
+{
+    return pg_watch_now(&engine_of(db)->watch, wall_ms, error_us);
+}
+
 /* Statistics must not wait for a server, so they give the last known size and wish for a new one,
  * which a writer asks for after its next job. */
 static void engine_stats(struct db *base, struct db_stats *out)
@@ -151,6 +161,7 @@ static void engine_free(struct db *base)
 {
     struct pg_db *db = engine_of(base);
     engine_stop(base);
+    pg_watch_done(&db->watch);
     pg_readers_done(&db->readers);
     pg_writers_done(&db->writers);
     pthread_mutex_destroy(&db->absence.lock);
@@ -169,6 +180,8 @@ static const struct db_ops ops = {
     .column_null = pg_rows_null,
     .rows_done = pg_rows_done,
     .backup = engine_backup,
+    .horizon = engine_horizon,
+    .now = engine_now,
     .stats = engine_stats,
     .stop = engine_stop,
     .free = engine_free,
@@ -204,6 +217,27 @@ static void warn_if_not_durable(struct pg_link *l)
     }
 }
 
+static const struct pg_migration migrations[] = {{3, postgres_schema_3_sql}};
+
+static struct pg_db *make(const struct postgres_config *config, struct id_gen *ids)
+{
+    CHECK(config->writers > 0 && config->readers > 0 && config->queue_max > 0);
+    CHECK(config->group_max > 0 && config->statement_timeout_ms > 0);
+    struct pg_db *db = calloc(1, sizeof *db);
+    CHECK(db);
+    db->base.ops = &ops;
+    db->base.shared = true;
+    db->base.ids = ids;
+    db->config = *config;
+    db->config.url = strdup(config->url);
+    CHECK(db->config.url);
+    pthread_mutex_init(&db->absence.lock, NULL);
+    pg_writers_init(&db->writers, db);
+    pg_readers_init(&db->readers, db);
+    pg_watch_init(&db->watch, db);
+    return db;
+}
+
 static enum err open_all(struct pg_db *db, char detail[TX_DETAIL_MAX])
 {
     struct pg_link *l = &db->writers.list[0].link;
@@ -211,7 +245,7 @@ static enum err open_all(struct pg_db *db, char detail[TX_DETAIL_MAX])
     if (e == OK)
         e = pg_link_ensure(l, detail);
     if (e == OK)
-        e = pg_schema_prepare(l, NULL, 0, detail);
+        e = pg_schema_prepare(l, migrations, COUNT_OF(migrations), detail);
     if (e == OK)
         e = pg_schema_raise_ids(l, db->base.ids, detail);
     if (e)
@@ -231,20 +265,8 @@ enum err db_postgres_open(const struct postgres_config *config, struct id_gen *i
                           struct clock *clock, struct db **out, char detail[TX_DETAIL_MAX])
 {
     (void)clock;
-    CHECK(config->writers > 0 && config->readers > 0 && config->queue_max > 0);
-    CHECK(config->group_max > 0 && config->statement_timeout_ms > 0);
     detail[0] = '\0';
-    struct pg_db *db = calloc(1, sizeof *db);
-    CHECK(db);
-    db->base.ops = &ops;
-    db->base.ids = ids;
-    db->config = *config;
-    db->config.url = strdup(config->url);
-    CHECK(db->config.url);
-    pthread_mutex_init(&db->absence.lock, NULL);
-    pg_writers_init(&db->writers, db);
-    pg_readers_init(&db->readers, db);
-
+    struct pg_db *db = make(config, ids);
     enum err e = open_all(db, detail);
     if (e) {
         engine_free(&db->base);
@@ -252,4 +274,21 @@ enum err db_postgres_open(const struct postgres_config *config, struct id_gen *i
     }
     *out = &db->base;
     return OK;
+}
+
+enum err db_postgres_schema(const struct postgres_config *config, int *present, int *wanted,
+                            char detail[TX_DETAIL_MAX])
+{
+    detail[0] = '\0';
+    struct pg_db *db = make(config, NULL);
+    struct pg_link *l = &db->watch.link;
+    enum err e = check_url(config->url, detail);
+    if (e == OK)
+        e = pg_link_ensure(l, detail);
+    if (e == OK)
+        e = pg_schema_look(l, present, detail);
+    if (e == OK)
+        *wanted = PG_SCHEMA_VERSION;
+    engine_free(&db->base);
+    return e;
 }

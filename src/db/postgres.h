@@ -58,3 +58,8 @@ void postgres_config_default(struct postgres_config *c);
  * why. */
 enum err db_postgres_open(const struct postgres_config *config, struct id_gen *ids,
                           struct clock *clock, struct db **out, char detail[TX_DETAIL_MAX]);
+
+/* Which schema the database has (0: no tables yet) and which one opening would bring it to. Changes
+ * nothing. */
+enum err db_postgres_schema(const struct postgres_config *config, int *present, int *wanted,
+                            char detail[TX_DETAIL_MAX]);

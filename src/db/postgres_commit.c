@@ -25,6 +25,7 @@
 #include "base/check.h"
 #include "base/fault.h"
 #include "base/hash.h"
+#include "base/id.h"
 #include "base/log.h"
 #include "db/postgres_engine.h"
 
@@ -109,16 +110,9 @@ void pg_order_leave(struct pg_order *o, const struct pg_turn *turn)
 void pg_answer(struct pg_writer *w, struct pg_slot *slot)
 {
     struct pg_writers *all = &w->db->writers;
-    struct db *db = &w->db->base;
     struct db_job *job = slot->job;
-    if (slot->result == OK) {
-        if (slot->events.count && db->on_commit) {
-            pthread_mutex_lock(&all->hook_lock);
-            db->on_commit(db->on_commit_ctx, slot->events.items, slot->events.count);
-            pthread_mutex_unlock(&all->hook_lock);
-        }
+    if (slot->result == OK)
         FAULT(outbox_after_commit);
-    }
     atomic_fetch_add_explicit(slot->result ? &all->failures : &all->transactions, 1,
                               memory_order_relaxed);
     if (slot->result == OK || slot->result == ERR_STORAGE_FULL)
@@ -129,8 +123,36 @@ void pg_answer(struct pg_writer *w, struct pg_slot *slot)
     job->done(job, slot->result, job->detail);
 }
 
+/* One call for all jobs of a transaction: what the hook does may be a round trip of its own, and
+ * only one hook runs at a time. */
+static void tell_hook(struct pg_writer *w)
+{
+    struct pg_writers *all = &w->db->writers;
+    struct db *db = &w->db->base;
+    const struct event_list *events = NULL;
+    size_t with_events = 0;
+    event_list_clear(&w->told);
+    for (size_t i = 0; i < w->count; i++) {
+        if (w->slots[i].result || w->slots[i].events.count == 0)
+            continue;
+        events = &w->slots[i].events;
+        with_events++;
+    }
+    for (size_t i = 0; with_events > 1 && i < w->count; i++)
+        for (size_t k = 0; !w->slots[i].result && k < w->slots[i].events.count; k++)
+            event_list_add(&w->told, &w->slots[i].events.items[k]);
+    if (with_events > 1)
+        events = &w->told;
+    if (events && db->on_commit) {
+        pthread_mutex_lock(&all->hook_lock);
+        db->on_commit(db->on_commit_ctx, events->items, events->count);
+        pthread_mutex_unlock(&all->hook_lock);
+    }
+}
+
 static void answer_all(struct pg_writer *w)
 {
+    tell_hook(w);
     for (size_t i = 0; i < w->count; i++)
         pg_answer(w, &w->slots[i]);
 }
@@ -210,6 +232,35 @@ static enum fate look_up(struct pg_writer *w, const struct lost *lost)
 
 /* ---- commit ---- */
 
+void pg_ids_reach(struct pg_writer *w)
+{
+    uint64_t floor = id_at(w->link.begun_ms, 0, 0);
+    if (floor < PG_ID_FLOOR_LIMIT)
+        id_gen_raise(w->db->base.ids, floor);
+}
+
+/* The horizon (postgres_horizon.c) is right only if no event is older than its transaction, but for
+ * PG_EARLY_MS: then nobody can have passed over it. A node whose clock is behind the server's, or
+ * that was stopped between giving an id and beginning, undoes and runs again, with the ids raised
+ * to the server's time and the transaction begun before any id is given. */
+static bool is_too_early(struct pg_writer *w, struct pg_tx *tx)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (size_t i = 0; i < w->count; i++) {
+        const struct event_list *events = &w->slots[i].events;
+        for (size_t k = 0; !w->slots[i].result && k < events->count; k++)
+            if (event_keep(events->items[k].type) == EVENT_STORED && events->items[k].id < oldest)
+                oldest = events->items[k].id;
+    }
+    int64_t begun_ms = w->link.begun_ms;
+    if (oldest == UINT64_MAX || id_time_ms(oldest) >= begun_ms - PG_EARLY_MS)
+        return false;
+    pg_ids_reach(w);
+    w->begins_first = PG_BEGINS_FIRST;
+    pg_tx_poison(tx, ERR_UNAVAILABLE, PG_CONTENTION, "ids are behind the server's time");
+    return true;
+}
+
 static enum pg_end end_of(const struct pg_tx *tx)
 {
     switch (tx->trouble) {
@@ -270,6 +321,8 @@ enum pg_end pg_commit(struct pg_writer *w, struct pg_tx *tx)
         pg_keys_add(&turn.keys, &w->slots[i].events);
     }
     if (tx->unasked && pg_tx_settle(tx))
+        return end_of(tx);
+    if (is_too_early(w, tx))
         return end_of(tx);
     if (succeeded == 0 || !tx->begun) {
         pg_tx_roll_back(tx);

@@ -8,6 +8,7 @@
  *     postgres_writer.c     the queue, the writers, groups and what is run again
  *     postgres_commit.c     COMMIT, its lost answer, telling in order
  *     postgres_readers.c    the pool of snapshots
+ *     postgres_horizon.c    how far all events are visible, and the server's time
  *     postgres_schema.c     creating and migrating the tables */
 #pragma once
 
@@ -29,8 +30,17 @@ enum {
     PG_KEPT_ROWS_MAX = 100000, /* streamed rows put aside because another statement runs */
     PG_LOCK_WAIT_MS = 100,     /* behind somebody's row, before it counts as contention */
     PG_SILENCE_MS = 1000,      /* beyond the statement timeout: then the server is gone */
+    PG_IDLE_MS = 5000,         /* of a writer inside a transaction: the server ends it */
+    PG_EARLY_MS = 10,          /* an event may be so much older than its transaction … */
+    PG_MARGIN_MS = 25,         /* … and the horizon stays so far behind the oldest one */
+    PG_BEGINS_FIRST = 256,     /* transactions that wait for their BEGIN after one was too late */
     PG_STRIPES = 256
 };
+
+/* How the horizon knows those who write, among all connections of the database. */
+#define PG_WRITER_NAME "fantail writer"
+#define PG_READER_NAME "fantail reader"
+#define PG_SCHEMA_NAME "fantail schema"
 
 struct pg_db;
 struct pg_rows;
@@ -54,6 +64,7 @@ enum pg_sent_kind {
     PG_SENT_COMMIT,
     PG_SENT_WRITE, /* a statement without rows */
     PG_SENT_XID,   /* the transaction's own id */
+    PG_SENT_TIME,  /* the server's time when the transaction had begun */
     PG_SENT_QUERY, /* a statement with rows: its reader takes them */
     PG_SENT_SYNC
 };
@@ -85,10 +96,11 @@ struct pg_link {
 
     bool failed; /* something sent since the last synchronization failed: */
     struct pg_failure failure;
-    bool has_rows;   /* … or a write returned rows */
-    int64_t changed; /* rows changed by the last write that was answered */
-    uint64_t xid;    /* of the transaction; 0: none known */
-    int64_t life;    /* of the server when we connected; 0: not known (readers never need it) */
+    bool has_rows;    /* … or a write returned rows */
+    int64_t changed;  /* rows changed by the last write that was answered */
+    uint64_t xid;     /* of the transaction; 0: none known */
+    int64_t begun_ms; /* the server's time when the transaction had begun; 0: not known yet */
+    int64_t life;     /* of the server when we connected; 0: not known (readers never need it) */
 
     struct pg_statement **slots; /* open addressing by address of the text */
     size_t statement_count;
@@ -156,6 +168,8 @@ void pg_tx_begin(struct pg_tx *tx, struct pg_link *l, bool writable);
 void pg_tx_next_job(struct pg_tx *tx);
 /* Closes rows left open and returns what the job must end with, given what run() said. */
 enum err pg_tx_end_job(struct pg_tx *tx, enum err result);
+/* Begins, and waits for it: every id given from now on is younger than the transaction. */
+enum err pg_tx_begin_now(struct pg_tx *tx);
 /* Looks at the answers to everything that was sent. */
 enum err pg_tx_settle(struct pg_tx *tx);
 /* Undoes everything, waiting for it: after that the connection is as new, or lost. */
@@ -245,7 +259,9 @@ struct pg_writer {
     pthread_t thread;
     bool started;
     struct rand jitter;
-    struct pg_slot *slots; /* group_max of them */
+    size_t begins_first;    /* so many transactions wait for their BEGIN before they run a job */
+    struct event_list told; /* scratch: the events of all jobs of a transaction */
+    struct pg_slot *slots;  /* group_max of them */
     size_t count;
 };
 
@@ -288,6 +304,8 @@ enum pg_end {
 /* Commits what the transaction did and tells the slots' jobs; or says why not. */
 enum pg_end pg_commit(struct pg_writer *w, struct pg_tx *tx);
 void pg_answer(struct pg_writer *w, struct pg_slot *slot);
+/* No id is given from now on that is older than the writer's transaction. */
+void pg_ids_reach(struct pg_writer *w);
 
 /* ---- readers ---- */
 
@@ -301,10 +319,30 @@ struct pg_readers {
 void pg_readers_init(struct pg_readers *r, struct pg_db *db);
 void pg_readers_done(struct pg_readers *r); /* every connection must be back */
 enum err pg_readers_run(struct pg_readers *r, tx_fn run, void *arg, char *detail);
+/* The same over one connection that the caller has to itself. */
+enum err pg_readers_run_on(struct pg_link *l, tx_fn run, void *arg, char *detail);
+
+/* ---- the horizon and the server's time ---- */
+
+/* A connection of its own: neither may wait behind readers. */
+struct pg_watch {
+    pthread_mutex_t lock;
+    struct pg_link link;
+    int64_t warned_ms; /* when it was last said that the horizon cannot be told */
+};
+
+void pg_watch_init(struct pg_watch *w, struct pg_db *db);
+void pg_watch_done(struct pg_watch *w);
+enum err pg_watch_horizon(struct pg_watch *w, uint64_t *id);
+enum err pg_watch_now(struct pg_watch *w, int64_t *wall_ms, int64_t *error_us);
 
 /* ---- schema ---- */
 
-enum { PG_SCHEMA_VERSION = 2 }; /* of schema/postgres.sql; the same as SQLite's */
+/* Ids beyond this moment (the year 2058) are not from our generator: an import's mistake must not
+ * push every later id to the end of time. */
+#define PG_ID_FLOOR_LIMIT (UINT64_C(1) << 62)
+
+enum { PG_SCHEMA_VERSION = 3 }; /* of schema/postgres.sql; the same as SQLite's */
 
 struct pg_migration {
     int to;
@@ -314,9 +352,12 @@ struct pg_migration {
 /* Creates the tables where there are none, or brings them to the last migration's version. */
 enum err pg_schema_prepare(struct pg_link *l, const struct pg_migration *migrations, size_t n,
                            char detail[TX_DETAIL_MAX]);
+/* The version that is there; 0: no tables. */
+enum err pg_schema_look(struct pg_link *l, int *version, char detail[TX_DETAIL_MAX]);
 enum err pg_schema_raise_ids(struct pg_link *l, struct id_gen *ids, char detail[TX_DETAIL_MAX]);
 
-extern const char postgres_schema_sql[]; /* schema/postgres.sql, embedded by the build */
+extern const char postgres_schema_sql[];   /* schema/postgres.sql, embedded by the build */
+extern const char postgres_schema_3_sql[]; /* schema/postgres_3.sql: from schema 2 to 3 */
 
 /* ---- the engine ---- */
 
@@ -334,6 +375,7 @@ struct pg_db {
     struct pg_absence absence;
     struct pg_writers writers;
     struct pg_readers readers;
+    struct pg_watch watch;
     _Atomic bool damaged; /* fatal was called */
     _Atomic uint64_t file_bytes;
     _Atomic int64_t size_due_ms;

@@ -230,14 +230,24 @@ bool pg_link_sync(struct pg_link *l)
     return !l->lost;
 }
 
-static void take_xid(struct pg_link *l, const PGresult *r)
+/* The one value of a result, eight bytes of it; false: there is none. */
+static bool take_eight(const PGresult *r, uint64_t *value)
 {
     if (PQntuples(r) != 1 || PQgetisnull(r, 0, 0) || PQgetlength(r, 0, 0) != 8)
-        return;
+        return false;
     const unsigned char *bytes = (const unsigned char *)PQgetvalue(r, 0, 0);
-    l->xid = 0;
+    *value = 0;
     for (int i = 0; i < 8; i++)
-        l->xid = l->xid << 8 | bytes[i];
+        *value = *value << 8 | bytes[i];
+    return true;
+}
+
+/* A moment travels as microseconds since the year 2000. */
+static void take_time(struct pg_link *l, const PGresult *r)
+{
+    uint64_t us;
+    if (take_eight(r, &us))
+        l->begun_ms = (int64_t)us / 1000 + INT64_C(946684800000);
 }
 
 static void take_answer(struct pg_link *l, const struct pg_sent *s, PGresult *r)
@@ -251,7 +261,9 @@ static void take_answer(struct pg_link *l, const struct pg_sent *s, PGresult *r)
         return;
     case PGRES_TUPLES_OK:
         if (s->kind == PG_SENT_XID)
-            take_xid(l, r);
+            take_eight(r, &l->xid);
+        else if (s->kind == PG_SENT_TIME)
+            take_time(l, r);
         else if (s->kind == PG_SENT_WRITE)
             l->has_rows = true;
         return;
@@ -325,16 +337,22 @@ static void be_silent(void *arg, const PGresult *result)
 }
 
 /* What stands before the URL is only a default, what stands after it is an order. */
-static PGconn *start(struct pg_db *db)
+static PGconn *start(struct pg_db *db, enum pg_role role)
 {
     char silence_ms[24];
     snprintf(silence_ms, sizeof silence_ms, "%lld",
              (long long)(db->config.statement_timeout_ms + PG_SILENCE_MS));
     const char *const names[] = {
-        "application_name",     "keepalives_idle", "keepalives_interval", "tcp_user_timeout",
-        "target_session_attrs", "dbname",          "client_encoding",     NULL};
-    const char *const values[] = {"fantail",    "15",           "5",    silence_ms,
-                                  "read-write", db->config.url, "UTF8", NULL};
+        "keepalives_idle", "keepalives_interval", "tcp_user_timeout", "target_session_attrs",
+        "dbname",          "client_encoding",     "application_name", NULL};
+    const char *const values[] = {"15",
+                                  "5",
+                                  silence_ms,
+                                  "read-write",
+                                  db->config.url,
+                                  "UTF8",
+                                  role == PG_WRITER ? PG_WRITER_NAME : PG_READER_NAME,
+                                  NULL};
     return PQconnectStartParams(names, values, 1);
 }
 
@@ -361,7 +379,7 @@ static bool connect_within(struct pg_link *l)
 
 /* Writers never scan a table: all their statements have an index, and a scan of a still small
  * table would count as having read all of it, which fails other serializable transactions. A node
- * that froze in the middle of a transaction must not hold its rows for ever. */
+ * that froze in the middle of a transaction must not hold its rows, and the horizon, for long. */
 static bool apply_settings(struct pg_link *l)
 {
     long long ms = (long long)l->db->config.statement_timeout_ms;
@@ -369,10 +387,10 @@ static bool apply_settings(struct pg_link *l)
     snprintf(sql, sizeof sql,
              "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL %s;"
              "SET statement_timeout = %lld; SET jit = off; SET lock_timeout = %d;"
-             "SET idle_in_transaction_session_timeout = %lld; SET enable_seqscan = %s;"
+             "SET idle_in_transaction_session_timeout = %d; SET enable_seqscan = %s;"
              "SET client_min_messages = error",
              l->role == PG_WRITER ? "SERIALIZABLE, READ WRITE" : "REPEATABLE READ, READ ONLY", ms,
-             l->role == PG_WRITER ? PG_LOCK_WAIT_MS : 0, l->role == PG_WRITER ? 2 * ms : 0,
+             l->role == PG_WRITER ? PG_LOCK_WAIT_MS : 0, l->role == PG_WRITER ? PG_IDLE_MS : 0,
              l->role == PG_WRITER ? "off" : "on");
     if (!PQsendQuery(l->handle, sql)) {
         lose(l, PQerrorMessage(l->handle));
@@ -389,7 +407,7 @@ static bool apply_settings(struct pg_link *l)
 
 static bool open_now(struct pg_link *l)
 {
-    l->handle = start(l->db);
+    l->handle = start(l->db, l->role);
     CHECK(l->handle);
     PQsetNoticeReceiver(l->handle, be_silent, NULL);
     return connect_within(l) && PQsetnonblocking(l->handle, 1) == 0 && apply_settings(l) &&
@@ -447,6 +465,7 @@ void pg_link_close(struct pg_link *l)
     l->sent_first = l->sent_count = 0;
     l->names_given = 0;
     l->xid = 0;
+    l->begun_ms = 0;
     l->life = 0;
 }
 

@@ -33,15 +33,19 @@ static enum err run_once(struct pg_link *l, tx_fn run, void *arg, char *detail, 
     return e;
 }
 
+enum err pg_readers_run_on(struct pg_link *l, tx_fn run, void *arg, char *detail)
+{
+    bool again;
+    enum err e = run_once(l, run, arg, detail, &again);
+    return again ? run_once(l, run, arg, detail, &again) : e;
+}
+
 enum err pg_readers_run(struct pg_readers *r, tx_fn run, void *arg, char *detail)
 {
     struct pg_link *l = idle_take(&r->idle, r->db->config.read_wait_ms);
     if (!l)
         return ERR_OVERLOADED;
-    bool again;
-    enum err e = run_once(l, run, arg, detail, &again);
-    if (again)
-        e = run_once(l, run, arg, detail, &again);
+    enum err e = pg_readers_run_on(l, run, arg, detail);
     idle_give(&r->idle, l);
     return e;
 }

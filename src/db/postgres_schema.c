@@ -18,10 +18,6 @@
 
 #define ADVISORY_LOCK "5063812098665367110" /* "FanTailF": ours among a database's users */
 
-/* Ids beyond this moment (the year 2058) are not from our generator: an import's mistake must not
- * push every later id to the end of time. */
-#define ID_FLOOR_LIMIT (INT64_C(1) << 62)
-
 enum { MIGRATION_MS = 600000, STATEMENT_MAX_BYTES = 65536 };
 
 static bool run(struct pg_link *l, const char *sql)
@@ -120,11 +116,13 @@ static enum err prepare_locked(struct pg_link *l, const struct pg_migration *mig
     return migrate(l, migrations, n, detail);
 }
 
-/* READ COMMITTED: who waited for the lock must see what the one before did. */
+/* READ COMMITTED: who waited for the lock must see what the one before did. Under another name than
+ * a writer's: it commits no events, and the horizon need not wait for it. */
 enum err pg_schema_prepare(struct pg_link *l, const struct pg_migration *migrations, size_t n,
                            char detail[TX_DETAIL_MAX])
 {
-    if (!run(l, "BEGIN ISOLATION LEVEL READ COMMITTED"))
+    if (!run(l, "SET application_name = '" PG_SCHEMA_NAME "'") ||
+        !run(l, "BEGIN ISOLATION LEVEL READ COMMITTED"))
         return fail(l, "beginning", detail);
     l->patience_ms = MIGRATION_MS;
     enum err e = prepare_locked(l, migrations, n, detail);
@@ -133,7 +131,27 @@ enum err pg_schema_prepare(struct pg_link *l, const struct pg_migration *migrati
         e = fail(l, "keeping the tables", detail);
     if (e && !l->lost)
         run(l, "ROLLBACK");
+    if (!run(l, "SET application_name = '" PG_WRITER_NAME "'") && !e)
+        e = fail(l, "naming the connection", detail);
     return e;
+}
+
+enum err pg_schema_look(struct pg_link *l, int *version, char detail[TX_DETAIL_MAX])
+{
+    char text[24] = "";
+    if (!pg_link_ask(l, "SELECT CASE WHEN to_regclass('meta') IS NULL THEN 'no' ELSE 'yes' END",
+                     NULL, 0, text, sizeof text))
+        return fail(l, "looking for the tables", detail);
+    bool there = strcmp(text, "yes") == 0;
+    text[0] = '\0';
+    if (there &&
+        !pg_link_ask(l, "SELECT value FROM meta WHERE name = 'schema'", NULL, 0, text, sizeof text))
+        return fail(l, "reading the schema's version", detail);
+    *version = (int)strtol(text, NULL, 10);
+    if (!there || *version >= 1)
+        return OK;
+    snprintf(detail, TX_DETAIL_MAX, "the database has tables of another program");
+    return ERR_STORAGE_FAILED;
 }
 
 /* ---- ids ---- */
@@ -148,7 +166,7 @@ enum err pg_schema_raise_ids(struct pg_link *l, struct id_gen *ids, char detail[
     snprintf(sql, sizeof sql,
              "SELECT max(CAST(value AS NUMERIC)) FROM meta "
              "WHERE value ~ '^[0-9]{1,19}$' AND CAST(value AS NUMERIC) < %lld",
-             (long long)ID_FLOOR_LIMIT);
+             (long long)PG_ID_FLOOR_LIMIT);
     for (size_t i = 0; i <= COUNT_OF(tables); i++) {
         if (!pg_link_ask(l, sql, NULL, 0, text, sizeof text))
             return fail(l, "reading the highest ids", detail);
@@ -157,7 +175,7 @@ enum err pg_schema_raise_ids(struct pg_link *l, struct id_gen *ids, char detail[
             id_gen_raise(ids, highest);
         if (i < COUNT_OF(tables))
             snprintf(sql, sizeof sql, "SELECT max(id) FROM %s WHERE id < %lld", tables[i],
-                     (long long)ID_FLOOR_LIMIT);
+                     (long long)PG_ID_FLOOR_LIMIT);
     }
     return OK;
 }

@@ -32,7 +32,7 @@ enum {
     OID_TEXT = 25,
     OID_INT8_ARRAY = 1016,
     SCRATCH_KEEP_BYTES = 65536,
-    MESSAGES_OF_ONE = 8 /* the most that one statement sends: PREPARE, savepoints, … */
+    MESSAGES_OF_ONE = 12 /* the most that one statement sends: BEGIN, PREPARE, savepoints, … */
 };
 
 /* ---- failures ---- */
@@ -337,15 +337,33 @@ static enum err bind(struct pg_tx *tx, const struct db_value *args, size_t n, st
     return OK;
 }
 
+static enum err send_statement(struct pg_tx *tx, struct pg_statement *s,
+                               const struct db_value *args, size_t n, enum pg_sent_kind kind);
+
 /* BEGIN travels with the first statement: a job that only looks at its own arguments costs
- * nothing. */
+ * nothing. A writer asks for the time in the same breath: from that moment on everybody can see
+ * that the transaction is open, which the horizon depends on. */
 static bool begin(struct pg_tx *tx)
 {
+    static const char time_sql[] = "SELECT clock_timestamp()";
     if (tx->begun)
         return true;
     tx->link->xid = 0;
+    tx->link->begun_ms = 0;
     tx->begun = pg_link_control(tx->link, "BEGIN");
-    return tx->begun;
+    if (!tx->begun || !tx->base.writable)
+        return tx->begun;
+    return send_statement(tx, find(tx->link, time_sql), NULL, 0, PG_SENT_TIME) == OK;
+}
+
+enum err pg_tx_begin_now(struct pg_tx *tx)
+{
+    if (!begin(tx)) {
+        pg_tx_lose(tx);
+        return tx->poison;
+    }
+    pg_link_settle(tx->link);
+    return pg_tx_take_failure(tx);
 }
 
 static enum err send_statement(struct pg_tx *tx, struct pg_statement *s,
@@ -353,11 +371,11 @@ static enum err send_statement(struct pg_tx *tx, struct pg_statement *s,
 {
     struct pg_link *l = tx->link;
     struct arguments a;
-    enum err e = bind(tx, args, n, &a);
-    if (!e && !begin(tx)) {
+    if (!begin(tx)) { /* before binding: what it sends has the same place for its arguments */
         pg_tx_lose(tx);
-        e = tx->poison;
+        return tx->poison;
     }
+    enum err e = bind(tx, args, n, &a);
     if (!e)
         e = prepare(tx, s, args, n);
     if (e)
@@ -454,7 +472,7 @@ enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_val
     if (!s)
         return tx->poison;
     enum err e;
-    bool wrote_before = tx->wrote;
+    bool wrote_before = tx->wrote, begun_before = tx->begun;
     if (tx->careful && s->is_write) {
         e = exec_carefully(tx, s, args, n);
     } else {
@@ -462,8 +480,12 @@ enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_val
         if (e)
             return e;
         tx->deferred++;
-        if (base->writable && !changed && tx->deferred < PG_DEFERRED_MAX && s->is_write)
-            return OK;
+        if (base->writable && !changed && tx->deferred < PG_DEFERRED_MAX && s->is_write) {
+            /* The answer can wait; that the transaction begins cannot. */
+            if (!begun_before && PQflush(tx->link->handle) < 0)
+                pg_tx_lose(tx);
+            return tx->poison;
+        }
         if (!end_round(tx))
             pg_link_settle(tx->link);
         e = pg_tx_take_failure(tx);

@@ -212,6 +212,12 @@ static enum pg_end try_once(struct pg_writer *w, size_t share, bool *careful)
     struct pg_tx tx;
     pg_tx_begin(&tx, &w->link, true);
     tx.careful = *careful;
+    if (w->begins_first > 0) {
+        w->begins_first--;
+        if (pg_tx_begin_now(&tx))
+            return give_up(w, &tx, careful);
+        pg_ids_reach(w);
+    }
     int64_t end_ms = pg_now_ms() + GROUP_MS;
     size_t ran = 0;
     while (ran < w->count || (w->count < share && pg_now_ms() < end_ms && take_more(w))) {
@@ -375,6 +381,7 @@ void pg_writers_done(struct pg_writers *all)
         pg_link_done(&w->link);
         for (size_t k = 0; k < all->db->config.group_max; k++)
             event_list_done(&w->slots[k].events);
+        event_list_done(&w->told);
         free(w->slots);
     }
     free(all->list);

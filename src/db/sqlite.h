@@ -20,3 +20,7 @@ void sqlite_config_default(struct sqlite_config *c);
  * *out is untouched and `detail` says why. */
 enum err db_sqlite_open(const struct sqlite_config *config, struct id_gen *ids, struct clock *clock,
                         struct db **out, char detail[TX_DETAIL_MAX]);
+
+/* Which schema the file has (0: there is no store yet) and which one opening would bring it to.
+ * Changes nothing. */
+enum err db_sqlite_schema(const char *path, int *present, int *wanted, char detail[TX_DETAIL_MAX]);

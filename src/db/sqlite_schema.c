@@ -10,6 +10,7 @@
  * there and raises SCHEMA_VERSION. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/id.h"
@@ -164,4 +165,29 @@ enum err schema_raise_ids(struct connection *c, struct id_gen *ids, char detail[
             id_gen_raise(ids, (uint64_t)highest);
     }
     return code == SQLITE_OK ? OK : connection_fail(c, code, "reading the highest ids", detail);
+}
+
+/* ---- looking ---- */
+
+enum err db_sqlite_schema(const char *path, int *present, int *wanted, char detail[TX_DETAIL_MAX])
+{
+    struct connection c = {0};
+    int64_t version = 0, tables = 0;
+    *wanted = SCHEMA_VERSION;
+    if (access(path, F_OK) != 0) {
+        *present = 0;
+        return OK;
+    }
+    int code = sqlite3_open_v2(path, &c.handle, SQLITE_OPEN_READONLY, NULL);
+    if (code == SQLITE_OK)
+        code = connection_ask(&c, "SELECT count(*) FROM sqlite_schema WHERE name = 'meta'", &tables,
+                              NULL, 0);
+    if (code == SQLITE_OK && tables > 0)
+        code =
+            connection_ask(&c, "SELECT value FROM meta WHERE name = 'schema'", &version, NULL, 0);
+    enum err e = code == SQLITE_OK ? OK : connection_fail(&c, code, path, detail);
+    sqlite3_close(c.handle);
+    if (e == OK)
+        *present = (int)version;
+    return e;
 }

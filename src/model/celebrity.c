@@ -17,7 +17,10 @@
  * snapshots and writes only for those that are on the wrong side, at most SWEEP_WRITES in one
  * transaction, each looked at again there. An account that crosses behind the sweep's back was
  * changed by a follow or an unfollow, and that transaction fired its crossing itself; should it
- * have used the threshold of a moment ago, the account's next follow or the next sweep does. */
+ * have used the threshold of a moment ago, the account's next follow or the next sweep does.
+ *
+ * Of many nodes the one that leads moves the threshold and sweeps; the others follow what it has
+ * saved. Whoever comes to lead sweeps once: its predecessor may have died in the middle. */
 #include "model/celebrity.h"
 
 #include <stdlib.h>
@@ -161,6 +164,13 @@ static enum err save_threshold(struct tx *tx, void *arg)
     return e ? e : save_number(tx, STR("celebrity_start"), k->start);
 }
 
+/* What was saved counts as long as it grew from the same start. */
+static void take_over(struct celebrity_keeper *k, const int64_t saved[2])
+{
+    if (saved[0] > 0 && saved[1] == k->start)
+        atomic_store(&k->threshold, bounded(saved[0], k->min, k->max));
+}
+
 enum err celebrity_keeper_init(struct celebrity_keeper *k, struct db *db, struct clock *clock,
                                bool adaptive, int64_t start, int64_t min, int64_t max,
                                int64_t target_ms)
@@ -183,14 +193,19 @@ enum err celebrity_keeper_init(struct celebrity_keeper *k, struct db *db, struct
     enum err e = k->adaptive ? db_read(db, read_saved, saved, NULL) : OK;
     if (e)
         return e;
-    if (k->adaptive && saved[0] > 0 && saved[1] == start)
-        atomic_store(&k->threshold, bounded(saved[0], min, max));
+    if (k->adaptive)
+        take_over(k, saved);
     k->buckets = calloc(CELEBRITY_BUCKETS, sizeof *k->buckets);
-    return k->buckets ? OK : ERR_NO_MEMORY;
+    if (!k->buckets)
+        return ERR_NO_MEMORY;
+    pthread_mutex_init(&k->stepping, NULL);
+    return OK;
 }
 
 void celebrity_keeper_done(struct celebrity_keeper *k)
 {
+    if (k->buckets)
+        pthread_mutex_destroy(&k->stepping);
     free(k->buckets);
     k->buckets = NULL;
 }
@@ -290,8 +305,24 @@ static enum err sweep(struct celebrity_keeper *k)
     return OK;
 }
 
+enum err celebrity_keeper_follow(struct celebrity_keeper *k)
+{
+    int64_t saved[2] = {0};
+    enum err e = k->adaptive ? db_read(k->db, read_saved, saved, NULL) : OK;
+    if (e || pthread_mutex_trylock(&k->stepping) != 0)
+        return e; /* this one moves it just now */
+    if (k->adaptive)
+        take_over(k, saved);
+    begin_window(k, clock_mono_ms(k->clock));
+    k->cross_after = 0;
+    k->crossing = true;
+    pthread_mutex_unlock(&k->stepping);
+    return OK;
+}
+
 int64_t celebrity_keeper_step(struct celebrity_keeper *k)
 {
+    pthread_mutex_lock(&k->stepping);
     int64_t now_ms = clock_mono_ms(k->clock);
     enum err e = OK;
     if (k->adaptive && now_ms - k->window_began_ms >= WINDOW_MIN_MS)
@@ -301,5 +332,6 @@ int64_t celebrity_keeper_step(struct celebrity_keeper *k)
     if (e && e != ERR_STOPPING)
         log_warn("celebrity keeper: will try again", LOG_CSTR("error", err_name(e)));
     bool busy = !e && k->crossing;
+    pthread_mutex_unlock(&k->stepping);
     return clock_mono_us(k->clock) + (busy ? 0 : STEP_IDLE_US);
 }

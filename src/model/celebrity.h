@@ -2,10 +2,11 @@
  * crossing: one conditional UPDATE and one event in the same transaction, so that it fires
  * exactly once. Hysteresis: a celebrity ceases below CEASE_PERCENT of the threshold.
  *
- * One keeper moves the threshold after the measured p95 of fan-out time, by follower-count
- * bucket, and fires the crossings that its move causes. */
+ * One keeper (of many nodes: the one of the node that leads) moves the threshold after the measured
+ * p95 of fan-out time, by follower-count bucket, and fires the crossings that its move causes. */
 #pragma once
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/clock.h"
@@ -29,6 +30,7 @@ struct celebrity_keeper {
     int64_t window_began_ms;
     uint64_t cross_after; /* where the sweep of crossings goes on; 0: none under way */
     bool crossing;
+    pthread_mutex_t stepping; /* held by a step: of the fields above, and of who moves */
 };
 
 /* Adaptive: goes on from the threshold that was saved for the same `start`, within min and max.
@@ -42,6 +44,9 @@ void celebrity_keeper_done(struct celebrity_keeper *k);
 void celebrity_observe(struct celebrity_keeper *k, size_t followers, int64_t took_us);
 /* Blocking; returns when to call again (mono µs). */
 int64_t celebrity_keeper_step(struct celebrity_keeper *k);
+/* Of a node that does not lead: takes over the threshold that the leader has saved, and forgets
+ * what was observed. To be called about once a second. Blocking. */
+enum err celebrity_keeper_follow(struct celebrity_keeper *k);
 static inline int64_t celebrity_threshold(struct celebrity_keeper *k)
 {
     return atomic_load(&k->threshold);

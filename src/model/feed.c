@@ -17,11 +17,10 @@
  * way a rebuild begins to collect pushes first and reads truth afterwards.
  *
  * When all that a page needs is in memory, nothing here blocks and nothing is allocated outside the
- * request's arena. */
-#include "model/feed.h"
-
+ * request's arena. Views that are shared by many nodes are never in memory; when they cannot be
+ * asked, or say that they have lost something, the whole page is drawn from truth (feed_draw.c). */
 #include "base/fault.h"
-#include "model/account.h"
+#include "model/feed_draw.h"
 #include "model/post.h"
 
 enum {
@@ -40,7 +39,16 @@ struct reading {
     size_t limit;
     struct arena *arena;
     struct feed_page *page;
+    bool truth_failed;
 };
+
+/* Who failed matters: what the views cannot tell, truth can. */
+static enum err read_truth(struct reading *r, tx_fn run, void *arg)
+{
+    enum err e = db_read(r->db, run, arg, NULL);
+    r->truth_failed = e != OK;
+    return e;
+}
 
 struct chunk {
     uint64_t ids[CHUNK_MAX];
@@ -72,8 +80,8 @@ static enum err read_truth_ids(struct tx *tx, void *arg)
 static enum err rebuild(struct reading *r)
 {
     enum err e = views_rebuild_begin(r->views, r->viewer);
-    if (e)
-        return e == ERR_CONFLICT ? OK : e;
+    if (e) /* or too many are under way: truth answers without */
+        return e == ERR_CONFLICT || e == ERR_OVERLOADED ? OK : e;
     size_t cap = r->views->cap;
     struct arena arena;
     arena_init(&arena);
@@ -83,7 +91,7 @@ static enum err rebuild(struct reading *r)
                           .for_timeline = true,
                           .arena = &arena,
                           .ids = ARENA_ARRAY(&arena, uint64_t, cap + 1)};
-    e = db_read(r->db, read_truth_ids, &t, NULL);
+    e = read_truth(r, read_truth_ids, &t);
     if (!e) {
         FAULT(rebuild_before_install);
         bool below = t.count > cap;
@@ -104,6 +112,7 @@ struct post_fill {
     size_t at[CHUNK_MAX]; /* where in the chunk it belongs */
     struct post_card cards[CHUNK_MAX];
     enum card_state state[CHUNK_MAX];
+    struct card_write writes[CHUNK_MAX];
     size_t count;
     struct arena *arena;
 };
@@ -124,21 +133,22 @@ static enum err fill_posts(struct reading *r, struct chunk *c)
         if (c->state[i] != CARD_MISSING)
             continue;
         f->ids[f->count] = c->ids[i];
-        f->at[f->count] = i;
-        f->tickets[f->count++] = cards_ticket(r->cards, c->ids[i]);
+        f->at[f->count++] = i;
     }
-    enum err e = db_read(r->db, read_posts, f, NULL);
+    (void)cards_tickets(r->cards, f->ids, f->count, f->tickets);
+    enum err e = read_truth(r, read_posts, f);
     if (e)
         return e;
     for (size_t k = 0; k < f->count; k++) {
         c->state[f->at[k]] = f->state[k];
-        if (f->state[k] == CARD_GONE) {
-            cards_post_gone(r->cards, f->ids[k]);
+        f->writes[k] = (struct card_write){.kind = CARD_POST_GONE, .id = f->ids[k]};
+        if (f->state[k] == CARD_GONE)
             continue;
-        }
         c->cards[f->at[k]] = f->cards[k];
-        cards_put_post(r->cards, f->tickets[k], &f->cards[k]);
+        f->writes[k] = (struct card_write){
+            .kind = CARD_FILL_POST, .ticket = f->tickets[k], .card = &f->cards[k]};
     }
+    cards_write(r->cards, f->writes, f->count);
     return OK;
 }
 
@@ -239,7 +249,7 @@ static enum err next_from_truth(struct reading *r, uint64_t *below, struct chunk
                           .ids = c->ids};
     c->from_truth = true;
     r->page->lasting = false;
-    enum err e = db_read(r->db, read_truth_ids, &t, NULL);
+    enum err e = read_truth(r, read_truth_ids, &t);
     c->count = t.count;
     *below = !e && t.count == t.limit ? t.ids[t.count - 1] : 0;
     return e;
@@ -266,6 +276,8 @@ static enum err gather(struct reading *r, uint64_t below)
             if (e == ERR_NEEDS_TRUTH && r->db) {
                 below = from; /* dropped */
                 truth = !r->may_rebuild || rebuilt;
+                if (truth && r->views->remote)
+                    return ERR_NEEDS_TRUTH; /* they have lost something: cards may have, too */
                 e = truth ? OK : rebuild(r);
                 rebuilt = true;
                 if (e)
@@ -286,12 +298,12 @@ static enum err gather(struct reading *r, uint64_t below)
 /* ---- drawing ---- */
 
 struct draw_fill {
-    uint64_t authors[FEED_LIMIT_MAX];
-    card_ticket tickets[FEED_LIMIT_MAX];
+    uint64_t authors[FEED_LIMIT_MAX + 1]; /* and a place for the key of the viewer's likes */
+    card_ticket tickets[FEED_LIMIT_MAX + 1];
     struct str json[FEED_LIMIT_MAX];
+    struct card_write writes[FEED_LIMIT_MAX];
     size_t author_count;
     bool want_likes;
-    card_ticket likes_ticket;
     uint64_t viewer;
     const uint64_t *posts;
     size_t post_count;
@@ -301,67 +313,15 @@ struct draw_fill {
     struct arena *arena;
 };
 
-/* The accounts' fragments as JSON; an account that is deleted gets none. */
-static enum err load_authors(struct tx *tx, const uint64_t *ids, size_t n, struct arena *arena,
-                             struct str *json)
-{
-    struct db_rows rows;
-    for (size_t i = 0; i < n; i++)
-        json[i] = (struct str){0};
-    enum err e = tx_query(tx,
-                          "SELECT id, username, display_name, avatar_url FROM accounts "
-                          "WHERE id IN (SELECT id FROM ids($1)) AND state <> 2",
-                          DB_ARGS(DB_IDS(ids, n)), &rows);
-    if (e)
-        return e;
-    struct buf text;
-    struct json_out j;
-    buf_init(&text, 0);
-    while (db_next(&rows)) {
-        struct account a = {.id = db_id(&rows, 0),
-                            .username = db_text(&rows, 1),
-                            .display_name = db_text(&rows, 2),
-                            .avatar_url = db_text(&rows, 3)};
-        buf_clear(&text);
-        json_out_init(&j, &text);
-        account_write_brief(&j, &a);
-        for (size_t i = 0; i < n; i++) {
-            if (ids[i] == a.id)
-                json[i] = arena_str(arena, buf_view(&text));
-        }
-    }
-    buf_done(&text);
-    return db_rows_done(&rows);
-}
-
-static enum err load_liked(struct tx *tx, uint64_t viewer, const uint64_t *posts, size_t n,
-                           bool *liked)
-{
-    struct db_rows rows;
-    memset(liked, 0, n * sizeof *liked);
-    enum err e = tx_query(tx,
-                          "SELECT post_id FROM likes WHERE account_id = $1 "
-                          "AND post_id IN (SELECT id FROM ids($2))",
-                          DB_ARGS(DB_I64(viewer), DB_IDS(posts, n)), &rows);
-    if (e)
-        return e;
-    while (db_next(&rows)) {
-        uint64_t id = db_id(&rows, 0);
-        for (size_t i = 0; i < n; i++)
-            liked[i] = liked[i] || posts[i] == id;
-    }
-    return db_rows_done(&rows);
-}
-
 static enum err read_draw(struct tx *tx, void *arg)
 {
     struct draw_fill *f = arg;
     enum err e = OK;
     if (f->author_count > 0)
-        e = load_authors(tx, f->authors, f->author_count, f->arena, f->json);
+        e = feed_load_authors(tx, f->authors, f->author_count, f->arena, f->json);
     if (e || !f->want_likes)
         return e;
-    e = load_liked(tx, f->viewer, f->posts, f->post_count, f->liked);
+    e = feed_load_liked(tx, f->viewer, f->posts, f->post_count, f->liked);
     if (e)
         return e;
     struct db_rows rows;
@@ -376,14 +336,13 @@ static enum err read_draw(struct tx *tx, void *arg)
     return db_rows_done(&rows);
 }
 
-static void want_author(struct reading *r, struct draw_fill *f, uint64_t author)
+static void want_author(struct draw_fill *f, uint64_t author)
 {
     for (size_t i = 0; i < f->author_count; i++) {
         if (f->authors[i] == author)
             return;
     }
-    f->authors[f->author_count] = author;
-    f->tickets[f->author_count++] = cards_ticket(r->cards, author);
+    f->authors[f->author_count++] = author;
 }
 
 /* Gets what memory lacks for drawing and keeps it there. */
@@ -397,46 +356,35 @@ static enum err fill_draw(struct reading *r, const uint64_t *authors, struct str
     f->post_count = n;
     f->liked = liked;
     f->want_likes = want_likes;
-    if (want_likes)
-        f->likes_ticket = cards_ticket(r->cards, cards_likes_key(r->viewer));
     for (size_t i = 0; i < n; i++) {
         if (!json[i].ptr)
-            want_author(r, f, authors[i]);
+            want_author(f, authors[i]);
     }
-    enum err e = db_read(r->db, read_draw, f, NULL);
+    f->authors[f->author_count] = cards_likes_key(r->viewer);
+    (void)cards_tickets(r->cards, f->authors, f->author_count + want_likes, f->tickets);
+    enum err e = read_truth(r, read_draw, f);
     if (e)
         return e;
+    size_t filled = 0;
     for (size_t k = 0; k < f->author_count; k++) {
         if (!f->json[k].ptr)
             continue;
-        cards_put_account(r->cards, f->tickets[k], f->authors[k], f->json[k]);
+        f->writes[filled++] = (struct card_write){.kind = CARD_FILL_ACCOUNT,
+                                                  .ticket = f->tickets[k],
+                                                  .id = f->authors[k],
+                                                  .json = f->json[k]};
         for (size_t i = 0; i < n; i++) {
             if (authors[i] == f->authors[k])
                 json[i] = f->json[k];
         }
     }
+    cards_write(r->cards, f->writes, filled);
     if (want_likes) {
         bool all = f->like_count < LIKES_KEPT;
-        cards_put_likes(r->cards, f->likes_ticket, r->viewer, f->likes, f->like_count,
+        cards_put_likes(r->cards, f->tickets[f->author_count], r->viewer, f->likes, f->like_count,
                         all ? 0 : f->likes[f->like_count - 1] - 1);
     }
     return OK;
-}
-
-/* Drops the items without an author: deleted since the page was gathered. */
-static void put_drawn(struct feed_item *items, size_t *count, const struct str *json,
-                      const bool *liked)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < *count; i++) {
-        if (!json[i].ptr)
-            continue;
-        items[kept].card = items[i].card;
-        items[kept].author_json = json[i];
-        items[kept].liked = liked[i];
-        kept++;
-    }
-    *count = kept;
 }
 
 static enum err draw(struct reading *r)
@@ -466,9 +414,16 @@ static enum err draw(struct reading *r)
         if (e)
             return e;
     }
-    put_drawn(r->page->items, &r->page->count, json, liked);
+    feed_put_drawn(r->page->items, &r->page->count, json, liked);
     r->page->lasting = r->page->lasting && r->page->count == n;
     return OK;
+}
+
+/* Shared views that are away, have lost something or have not heard of an account yet: no reader
+ * has to know. */
+static bool truth_knows(enum err e)
+{
+    return e == ERR_UNAVAILABLE || e == ERR_TIMEOUT || e == ERR_NEEDS_TRUTH || e == ERR_NOT_FOUND;
 }
 
 static enum err read_page(struct reading *r, uint64_t below)
@@ -481,8 +436,16 @@ static enum err read_page(struct reading *r, uint64_t below)
         r->limit = FEED_LIMIT_MAX;
     if (r->limit == 0)
         return ERR_BAD_INPUT;
+    if (!r->db && (r->views->remote || r->cards->shared))
+        return ERR_NEEDS_TRUTH; /* they are asked over the network: not on this thread */
     enum err e = gather(r, below);
-    return e ? e : draw(r);
+    if (!e)
+        e = draw(r);
+    if (!e || !r->views->remote || r->truth_failed)
+        return e;
+    return truth_knows(e)
+               ? feed_page_from_truth(r->db, r->viewer, below, r->limit, r->arena, r->page)
+               : e;
 }
 
 enum err feed_read(struct views *views, struct cards *cards, struct db *db, uint64_t viewer,
@@ -510,72 +473,4 @@ enum err feed_peek(struct views *views, struct cards *cards, struct db *db, uint
                         .arena = arena,
                         .page = page};
     return read_page(&r, below);
-}
-
-/* ---- posts whose ids are known ---- */
-
-/* In a write the caches do not show yet what the transaction did: truth alone. */
-static enum err hydrate_cards(struct cards *cards, struct tx *tx, const uint64_t *ids, size_t n,
-                              struct arena *arena, struct post_card *out, enum card_state *state)
-{
-    if (tx->writable)
-        return posts_load(tx, ids, n, arena, out, state);
-    cards_posts(cards, ids, n, out, state, arena);
-    uint64_t missing[FEED_LIMIT_MAX];
-    size_t at[FEED_LIMIT_MAX], count = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (state[i] != CARD_MISSING)
-            continue;
-        at[count] = i;
-        missing[count++] = ids[i];
-    }
-    if (count == 0)
-        return OK;
-    struct post_card *found = ARENA_ARRAY(arena, struct post_card, count);
-    enum card_state found_state[FEED_LIMIT_MAX];
-    enum err e = posts_load(tx, missing, count, arena, found, found_state);
-    for (size_t k = 0; !e && k < count; k++) {
-        out[at[k]] = found[k];
-        state[at[k]] = found_state[k];
-    }
-    return e;
-}
-
-enum err feed_hydrate(struct cards *cards, struct tx *tx, uint64_t viewer, const uint64_t *ids,
-                      size_t n, struct arena *arena, struct feed_item *items, size_t *count)
-{
-    enum card_state state[FEED_LIMIT_MAX];
-    uint64_t authors[FEED_LIMIT_MAX], posts[FEED_LIMIT_MAX];
-    struct str json[FEED_LIMIT_MAX];
-    bool liked[FEED_LIMIT_MAX] = {false};
-    *count = 0;
-    if (n == 0 || n > FEED_LIMIT_MAX)
-        return n == 0 ? OK : ERR_BAD_INPUT;
-    struct post_card *found = ARENA_ARRAY(arena, struct post_card, n);
-    enum err e = hydrate_cards(cards, tx, ids, n, arena, found, state);
-    for (size_t i = 0; !e && i < n; i++) {
-        if (state[i] != CARD_FOUND)
-            continue;
-        authors[*count] = found[i].author;
-        posts[*count] = found[i].id;
-        items[(*count)++].card = found[i];
-    }
-    if (e || *count == 0)
-        return e;
-    e = load_authors(tx, authors, *count, arena, json);
-    if (!e && viewer)
-        e = load_liked(tx, viewer, posts, *count, liked);
-    if (!e)
-        put_drawn(items, count, json, liked);
-    return e;
-}
-
-enum err feed_author(struct cards *cards, struct tx *tx, uint64_t author, struct arena *arena,
-                     struct str *json)
-{
-    cards_accounts(cards, &author, 1, json, arena);
-    if (json->ptr)
-        return OK;
-    enum err e = load_authors(tx, &author, 1, arena, json);
-    return !e && !json->ptr ? tx_fail(tx, ERR_NOT_FOUND, "no such account") : e;
 }

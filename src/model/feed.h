@@ -29,7 +29,9 @@ struct feed_page {
 /* One page. With db NULL it works from memory alone and returns ERR_NEEDS_TRUTH when that is not
  * enough: then call it again with a db on a thread that may block (never inside a transaction:
  * it begins its own reads, each after the tickets for what it will fill were taken). That call
- * also fills the caches and rebuilds a dropped timeline. */
+ * also fills the caches and rebuilds a dropped timeline. Shared views are never asked without a db;
+ * with one, their being away, or having lost something, costs a reader time and no more:
+ * ERR_OVERLOADED when too many are served from truth already. */
 enum err feed_read(struct views *views, struct cards *cards, struct db *db, uint64_t viewer,
                    uint64_t below, size_t limit, struct arena *arena, struct feed_page *page);
 

@@ -8,7 +8,11 @@
  * event_apply runs again at the start for everything the views' saved state may not hold. That is
  * safe because events come in commit order and each says what became true, not what changed: a
  * state that already knows the end of the story walks through the middle of it and arrives at the
- * same end. A replayed event has no card; the caches are empty then and fill themselves. */
+ * same end. A replayed event has no card; the caches are empty then and fill themselves.
+ *
+ * Views that many nodes share hear of an event from the node that committed it and, once more, from
+ * the one that leads, and not always in order: so a change names its event, and the latest event
+ * counts. Both go in one trip each, for all events of a commit (event_apply_all). */
 #include "model/rules.h"
 
 #include <stdlib.h>
@@ -89,11 +93,102 @@ const struct rule model_rules[] = {
 
 const size_t model_rule_count = COUNT_OF(model_rules);
 
+/* What an event says about the views. False: nothing. */
+static bool view_change_of(const struct event *e, struct view_change *c)
+{
+    *c = (struct view_change){.account = e->actor, .other = e->object, .event = e->id};
+    switch (e->type) {
+    case EVENT_ACCOUNT_CREATED:
+        c->kind = VIEW_ACCOUNT;
+        c->on = true;
+        c->other = 0;
+        c->value = id_time_ms(e->id);
+        return true;
+    case EVENT_ACCOUNT_SUSPENDED:
+    case EVENT_ACCOUNT_DELETED:
+    case EVENT_ACCOUNT_RESTORED:
+        c->kind = VIEW_HIDE;
+        c->on = e->type != EVENT_ACCOUNT_RESTORED;
+        c->other = 0;
+        return true;
+    case EVENT_FOLLOW_CREATED:
+    case EVENT_FOLLOW_REMOVED:
+        c->kind = VIEW_FOLLOW;
+        c->on = e->type == EVENT_FOLLOW_CREATED;
+        return true;
+    case EVENT_MUTE_CREATED:
+    case EVENT_MUTE_REMOVED:
+        c->kind = VIEW_MUTE;
+        c->on = e->type == EVENT_MUTE_CREATED;
+        return true;
+    case EVENT_POST_CREATED:
+    case EVENT_POST_DELETED:
+        c->kind = VIEW_POST;
+        c->on = e->type == EVENT_POST_CREATED;
+        c->value = e->value;
+        return true;
+    default: /* blocks end follows by events of their own; the rest is about caches alone */
+        return false;
+    }
+}
+
+enum { WRITES_AN_EVENT = 2 };
+
+/* What an event says about the cards; how many things. */
+static size_t card_writes_of(const struct cards *cards, const struct event *e,
+                             struct card_write w[WRITES_AN_EVENT])
+{
+    switch (e->type) {
+    case EVENT_ACCOUNT_UPDATED:
+    case EVENT_ACCOUNT_SUSPENDED:
+    case EVENT_ACCOUNT_RESTORED:
+    case EVENT_ACCOUNT_DELETED:
+        w[0] = (struct card_write){.kind = CARD_FORGET_ACCOUNT, .id = e->actor};
+        return 1;
+    case EVENT_POST_CREATED:
+    case EVENT_POST_EDITED:
+        w[0] = (struct card_write){.kind = CARD_CHANGE_POST, .card = e->card};
+        if (e->card)
+            return 1;
+        /* A stored event that is read back has no card. Cards of this process alone need none: they
+         * begin empty and are filled from truth, which knows the edit. Shared ones may hold what
+         * was before it: whoever edited may not have got so far. */
+        w[0] = (struct card_write){.kind = CARD_FORGET_POST, .id = e->object};
+        return cards->shared && e->type == EVENT_POST_EDITED ? 1 : 0;
+    case EVENT_POST_DELETED:
+        w[0] = (struct card_write){.kind = CARD_POST_GONE, .id = e->object};
+        return 1;
+    case EVENT_POST_LIKED:
+    case EVENT_POST_UNLIKED:
+        w[0] = (struct card_write){.kind = CARD_LIKE,
+                                   .viewer = e->actor,
+                                   .id = e->object,
+                                   .on = e->type == EVENT_POST_LIKED};
+        w[1] = (struct card_write){
+            .kind = CARD_POST_COUNTS, .id = e->object, .likes = e->value, .comments = -1};
+        return 2;
+    case EVENT_POST_COMMENTED:
+    case EVENT_POST_UNCOMMENTED:
+        w[0] = (struct card_write){
+            .kind = CARD_POST_COUNTS, .id = e->object, .likes = -1, .comments = e->value};
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 /* An event that cannot be applied (there is no memory) leaves the views different from truth for
  * good: the process ends, and the next start makes them anew. */
-static void change(struct views *views, const struct event *e, struct view_change c)
+void event_apply(struct views *views, struct cards *cards, const struct event *e)
 {
-    enum err error = views_apply(views, &c, 1);
+    struct card_write writes[WRITES_AN_EVENT];
+    struct view_change change;
+    /* The card first: a deleted post is gone from every read before any list is touched, and a new
+     * post's card is there before a reader can meet its id. */
+    size_t n = card_writes_of(cards, e, writes);
+    if (n > 0)
+        cards_write(cards, writes, n);
+    enum err error = view_change_of(e, &change) ? views_apply(views, &change, 1) : OK;
     if (error == OK)
         return;
     log_error("an event could not be applied to the views; the server ends", LOG_ID("event", e->id),
@@ -101,90 +196,23 @@ static void change(struct views *views, const struct event *e, struct view_chang
     abort();
 }
 
-static void apply_to_views(struct views *views, const struct event *e)
+enum err event_apply_all(struct views *views, struct cards *cards, const struct event *events,
+                         size_t n)
 {
-    switch (e->type) {
-    case EVENT_ACCOUNT_CREATED:
-        change(
-            views, e,
-            (struct view_change){
-                .kind = VIEW_ACCOUNT, .on = true, .account = e->actor, .value = id_time_ms(e->id)});
-        break;
-    case EVENT_ACCOUNT_SUSPENDED:
-    case EVENT_ACCOUNT_DELETED:
-    case EVENT_ACCOUNT_RESTORED:
-        change(views, e,
-               (struct view_change){.kind = VIEW_HIDE,
-                                    .on = e->type != EVENT_ACCOUNT_RESTORED,
-                                    .account = e->actor});
-        break;
-    case EVENT_FOLLOW_CREATED:
-    case EVENT_FOLLOW_REMOVED:
-        change(views, e,
-               (struct view_change){.kind = VIEW_FOLLOW,
-                                    .on = e->type == EVENT_FOLLOW_CREATED,
-                                    .account = e->actor,
-                                    .other = e->object});
-        break;
-    case EVENT_MUTE_CREATED:
-    case EVENT_MUTE_REMOVED:
-        change(views, e,
-               (struct view_change){.kind = VIEW_MUTE,
-                                    .on = e->type == EVENT_MUTE_CREATED,
-                                    .account = e->actor,
-                                    .other = e->object});
-        break;
-    case EVENT_POST_CREATED:
-    case EVENT_POST_DELETED:
-        change(views, e,
-               (struct view_change){.kind = VIEW_POST,
-                                    .on = e->type == EVENT_POST_CREATED,
-                                    .account = e->actor,
-                                    .other = e->object,
-                                    .value = e->value});
-        break;
-    default: /* blocks end follows by events of their own; the rest is about caches alone */
-        break;
+    size_t write_count = 0, change_count = 0;
+    if (n == 0)
+        return OK;
+    struct card_write *writes = malloc(n * WRITES_AN_EVENT * sizeof *writes);
+    struct view_change *changes = malloc(n * sizeof *changes);
+    CHECK(writes && changes);
+    for (size_t i = 0; i < n; i++) {
+        write_count += card_writes_of(cards, &events[i], &writes[write_count]);
+        change_count += view_change_of(&events[i], &changes[change_count]);
     }
-}
-
-static void apply_to_cards(struct cards *cards, const struct event *e)
-{
-    switch (e->type) {
-    case EVENT_ACCOUNT_UPDATED:
-    case EVENT_ACCOUNT_SUSPENDED:
-    case EVENT_ACCOUNT_RESTORED:
-    case EVENT_ACCOUNT_DELETED:
-        cards_forget_account(cards, e->actor);
-        break;
-    case EVENT_POST_CREATED:
-    case EVENT_POST_EDITED:
-        /* A stored event that is read back at start has no card, and needs none: the caches begin
-         * empty and are filled from truth, which knows the edit. */
-        if (e->card)
-            cards_change_post(cards, e->card);
-        break;
-    case EVENT_POST_DELETED:
-        cards_post_gone(cards, e->object);
-        break;
-    case EVENT_POST_LIKED:
-    case EVENT_POST_UNLIKED:
-        cards_like(cards, e->actor, e->object, e->type == EVENT_POST_LIKED);
-        cards_post_counts(cards, e->object, e->value, -1);
-        break;
-    case EVENT_POST_COMMENTED:
-    case EVENT_POST_UNCOMMENTED:
-        cards_post_counts(cards, e->object, -1, e->value);
-        break;
-    default:
-        break;
-    }
-}
-
-void event_apply(struct views *views, struct cards *cards, const struct event *e)
-{
-    /* The card first: a deleted post is gone from every read before any list is touched, and a new
-     * post's card is there before a reader can meet its id. */
-    apply_to_cards(cards, e);
-    apply_to_views(views, e);
+    if (write_count > 0)
+        cards_write(cards, writes, write_count);
+    enum err e = change_count > 0 ? views_apply(views, changes, change_count) : OK;
+    free(writes);
+    free(changes);
+    return e;
 }

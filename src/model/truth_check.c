@@ -310,5 +310,5 @@ enum err truth_check(struct db *db, struct views *views, struct cards *cards, ui
         result->next_account = slice.ids[limit];
     arena_done(&k.arena);
     arena_done(&arena);
-    return e;
+    return e == ERR_NEEDS_TRUTH ? ERR_UNAVAILABLE : e; /* the views have lost what they knew */
 }

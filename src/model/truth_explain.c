@@ -29,7 +29,7 @@ struct story {
     int64_t followed_at_ms, muted_at_ms, blocked_at_ms, blocked_by_at_ms; /* 0: no */
     uint64_t event; /* of the posting, while its outbox row is there; 0: done and removed */
     /* views */
-    bool known, dropped, in_views, visible_now;
+    bool known, away, dropped, in_views, visible_now;
     uint64_t floor;
     /* what a read shows */
     bool shown;
@@ -133,12 +133,16 @@ static enum err look_at_views(struct views *views, struct story *s)
     uint64_t top;
     size_t n;
     enum err e = views_home(views, s->viewer, s->post + 1, &top, 1, &n, &s->floor);
-    if (e)
-        return e == ERR_NOT_FOUND ? OK : e;
-    s->known = true;
-    s->dropped = s->floor == UINT64_MAX;
-    s->in_views = n == 1 && top == s->post;
-    return s->author ? views_visible(views, s->viewer, &s->author, 1, &s->visible_now) : OK;
+    if (!e) {
+        s->dropped = s->floor == UINT64_MAX;
+        s->in_views = n == 1 && top == s->post;
+        if (s->author)
+            e = views_visible(views, s->viewer, &s->author, 1, &s->visible_now);
+    }
+    s->away = e == ERR_UNAVAILABLE || e == ERR_TIMEOUT || e == ERR_NEEDS_TRUTH;
+    s->dropped |= s->away; /* whatever they would say: truth is read */
+    s->known = !e || s->away;
+    return s->known || e == ERR_NOT_FOUND ? OK : e;
 }
 
 static enum err read_feed(struct db *db, struct views *views, struct cards *cards, struct story *s)
@@ -191,6 +195,10 @@ static void tell_views(struct json_out *j, struct story *s)
 {
     if (!s->known) {
         fact(j, "the views do not know %s", s->viewer_name.ptr);
+        return;
+    }
+    if (s->away) {
+        fact(j, "the views cannot be asked, or have lost something: reads answer from truth");
         return;
     }
     if (s->dropped) {

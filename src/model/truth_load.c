@@ -2,8 +2,13 @@
  * outbox, when there is.
  *
  * Every table is walked by its primary key in slices, each in a snapshot of its own, so that a walk
- * over twenty million edges holds no snapshot open for long. Nothing is written meanwhile: the
- * server is not open yet. Rows go to the views by the thousand.
+ * over twenty million edges holds no snapshot open for long. Rows go to the views by the thousand.
+ *
+ * Views of this process are loaded before it opens: nothing is written meanwhile. Remote ones are
+ * loaded while everybody goes on, and every commit since they were cleared is applied to them as it
+ * happens. What a slice shows may be older than that: it names no event, and so never counts
+ * against one that does. What a slice no longer shows was committed after the clearing and is told
+ * by its event. Their slices are small: a row is read much faster than it is sent.
  *
  * Pull lists hold at most as many ids as timelines do (views->cap); one more than that is given, so
  * that a full list knows that there is something below it. */
@@ -16,6 +21,7 @@
 
 enum {
     ROWS_A_READ = 100 * 1000,
+    REMOTE_ROWS_A_READ = 10 * 1000,
     AUTHORS_A_READ = 500,
     EVENTS_A_READ = 10 * 1000,
     CHANGES_A_CALL = 1024,
@@ -29,6 +35,7 @@ struct load {
     void (*progress)(void *arg, uint64_t done, uint64_t total);
     void *arg;
     uint64_t done, total;
+    size_t slice; /* rows */
     int64_t reported_ms;
     uint64_t after[2]; /* the key of the last row read */
     bool end;          /* of this walk */
@@ -73,7 +80,7 @@ static enum err read_accounts(struct tx *tx, void *arg)
     struct db_rows rows;
     enum err e =
         tx_query(tx, "SELECT id, seen_at, state FROM accounts WHERE id > $1 ORDER BY id LIMIT $2",
-                 DB_ARGS(DB_I64(l->after[0]), DB_I64(ROWS_A_READ)), &rows);
+                 DB_ARGS(DB_I64(l->after[0]), DB_I64(l->slice)), &rows);
     if (e)
         return e;
     size_t n = 0;
@@ -86,7 +93,7 @@ static enum err read_accounts(struct tx *tx, void *arg)
         if (!e && db_i64(&rows, 2) != ACCOUNT_ACTIVE)
             e = add(l, (struct view_change){.kind = VIEW_HIDE, .on = true, .account = id});
     }
-    l->end = n < ROWS_A_READ;
+    l->end = n < l->slice;
     enum err ended = db_rows_done(&rows);
     return e ? e : ended;
 }
@@ -96,7 +103,7 @@ static enum err read_edges(struct tx *tx, struct load *l, const char *sql,
 {
     struct db_rows rows;
     enum err e = tx_query(
-        tx, sql, DB_ARGS(DB_I64(l->after[0]), DB_I64(l->after[1]), DB_I64(ROWS_A_READ)), &rows);
+        tx, sql, DB_ARGS(DB_I64(l->after[0]), DB_I64(l->after[1]), DB_I64(l->slice)), &rows);
     if (e)
         return e;
     size_t n = 0;
@@ -107,7 +114,7 @@ static enum err read_edges(struct tx *tx, struct load *l, const char *sql,
         e = add(l, (struct view_change){
                        .kind = kind, .on = true, .account = l->after[0], .other = l->after[1]});
     }
-    l->end = n < ROWS_A_READ;
+    l->end = n < l->slice;
     enum err ended = db_rows_done(&rows);
     return e ? e : ended;
 }
@@ -190,6 +197,7 @@ enum err truth_load_views(struct db *db, struct views *views,
     struct load *l = ARENA_NEW(&arena, struct load);
     l->db = db;
     l->views = views;
+    l->slice = views->remote ? REMOTE_ROWS_A_READ : ROWS_A_READ;
     l->progress = progress;
     l->arg = arg;
     static const tx_fn walks[] = {read_accounts, read_follows, read_mutes, read_pulled};

@@ -36,6 +36,7 @@ enum { FIXED_HEAD_MAX = 256 };
     X(414, "URI Too Long")                                                                         \
     X(415, "Unsupported Media Type")                                                               \
     X(417, "Expectation Failed")                                                                   \
+    X(421, "Misdirected Request")                                                                  \
     X(422, "Unprocessable Content")                                                                \
     X(429, "Too Many Requests")                                                                    \
     X(431, "Request Header Fields Too Large")                                                      \

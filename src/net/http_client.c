@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "net/listen.h"
 
-enum { READ_SIZE = 16 * 1024, CONNECT_TIMEOUT_MS = 5000 };
+enum { READ_SIZE = 16 * 1024, CONNECT_TIMEOUT_MS = 5000, HEAD_KEPT_MAX = 16 * 1024 };
 
 struct http_client {
     char *socket_path; /* or: */
@@ -31,11 +31,13 @@ struct http_client {
     int fd;
     bool used; /* the connection has carried a call */
     struct buf request;
+    struct buf head; /* of the last answer: "name:value\n", as far as there is room */
     char read_buffer[READ_SIZE];
 };
 
 /* One answer as it is read. */
 struct answer {
+    struct http_client *client;
     struct buf *body;
     bool to_head; /* of a HEAD request: no body follows */
     bool complete, keep_alive;
@@ -110,6 +112,9 @@ static int connect_tcp(const char *host, uint16_t port, int64_t deadline_ms)
 
 static bool reconnect(struct http_client *c, int64_t deadline_ms)
 {
+    int64_t latest_ms = now_ms() + CONNECT_TIMEOUT_MS;
+    if (deadline_ms > latest_ms)
+        deadline_ms = latest_ms;
     disconnect(c);
     if (c->socket_path) {
         c->fd = connect_unix(c->socket_path);
@@ -127,6 +132,7 @@ static struct http_client *new_client(void)
     CHECK(c);
     c->fd = -1;
     buf_init(&c->request, 0);
+    buf_init(&c->head, HEAD_KEPT_MAX);
     return c;
 }
 
@@ -146,13 +152,18 @@ struct http_client *http_client_unix(const char *socket_path)
     return connected_or_null(c);
 }
 
-struct http_client *http_client_tcp(const char *host, uint16_t port)
+struct http_client *http_client_later(const char *host, uint16_t port)
 {
     struct http_client *c = new_client();
     c->host = strdup(host);
     CHECK(c->host);
     c->port = port;
-    return connected_or_null(c);
+    return c;
+}
+
+struct http_client *http_client_tcp(const char *host, uint16_t port)
+{
+    return connected_or_null(http_client_later(host, port));
 }
 
 void http_client_free(struct http_client *c)
@@ -161,12 +172,37 @@ void http_client_free(struct http_client *c)
         return;
     disconnect(c);
     buf_done(&c->request);
+    buf_done(&c->head);
     free(c->socket_path);
     free(c->host);
     free(c);
 }
 
 /* ---- the answer ---- */
+
+static int on_begin(llhttp_t *parser)
+{
+    struct answer *a = parser->data;
+    buf_clear(&a->client->head); /* what a 100 Continue said is of no interest */
+    return 0;
+}
+
+static int on_head_part(llhttp_t *parser, const char *at, size_t len)
+{
+    struct answer *a = parser->data;
+    buf_append(&a->client->head, at, len);
+    return 0;
+}
+
+static int on_name_end(llhttp_t *parser)
+{
+    return on_head_part(parser, ":", 1);
+}
+
+static int on_value_end(llhttp_t *parser)
+{
+    return on_head_part(parser, "\n", 1);
+}
 
 static int on_head_end(llhttp_t *parser)
 {
@@ -193,6 +229,11 @@ static int on_answer_end(llhttp_t *parser)
 }
 
 static const llhttp_settings_t answer_settings = {
+    .on_message_begin = on_begin,
+    .on_header_field = on_head_part,
+    .on_header_field_complete = on_name_end,
+    .on_header_value = on_head_part,
+    .on_header_value_complete = on_value_end,
     .on_headers_complete = on_head_end,
     .on_body = on_body,
     .on_message_complete = on_answer_end,
@@ -251,6 +292,7 @@ static enum outcome read_answer(struct http_client *c, struct answer *a, int64_t
 static enum outcome try_call(struct http_client *c, struct answer *a, int64_t deadline_ms)
 {
     buf_clear(a->body);
+    buf_clear(&c->head);
     a->complete = false;
     enum outcome o = send_request(c, deadline_ms);
     if (o == ANSWERED)
@@ -297,7 +339,7 @@ enum err http_client_call(struct http_client *c, const char *method, const char 
     write_request(c, method, target, headers, request_body);
     if (c->request.failed)
         return ERR_NO_MEMORY;
-    struct answer a = {.body = body, .to_head = strcmp(method, "HEAD") == 0};
+    struct answer a = {.client = c, .body = body, .to_head = strcmp(method, "HEAD") == 0};
     if (was_closed(c) && !reconnect(c, deadline_ms))
         return ERR_UNAVAILABLE;
     bool kept = c->used;
@@ -318,4 +360,14 @@ enum err http_client_call(struct http_client *c, const char *method, const char 
     default:
         return may_repeat(method) ? ERR_UNAVAILABLE : ERR_UNKNOWN_COMMIT;
     }
+}
+
+struct str http_client_header(const struct http_client *c, const char *name)
+{
+    struct str rest = buf_view(&c->head), line, found;
+    while (str_split(&rest, '\n', &line)) {
+        if (str_split(&line, ':', &found) && str_eq_nocase(found, str_of(name)))
+            return str_trim(line);
+    }
+    return (struct str){NULL, 0};
 }

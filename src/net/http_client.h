@@ -1,6 +1,6 @@
-/* A small blocking HTTP/1.1 client over a unix socket or loopback TCP: what the command line
- * uses to talk to a running server, and what tests and the demo use. Not for event loops; one
- * thread at a time. */
+/* A small blocking HTTP/1.1 client over a unix socket or TCP: what the command line uses to talk to
+ * a running server, what a node passes requests on with, and what tests and the demo use. Not for
+ * event loops; one thread at a time. */
 #pragma once
 
 #include "base/buf.h"
@@ -11,6 +11,8 @@ struct http_client;
 /* Both connect at once. NULL: nobody listens there. */
 struct http_client *http_client_unix(const char *socket_path);
 struct http_client *http_client_tcp(const char *host, uint16_t port);
+/* Connects with the first call, and within the time that this has. Never NULL. */
+struct http_client *http_client_later(const char *host, uint16_t port);
 void http_client_free(struct http_client *c);
 
 /* Sends one request on a kept connection and reads the whole answer into `body` (cleared first).
@@ -22,3 +24,6 @@ void http_client_free(struct http_client *c);
 enum err http_client_call(struct http_client *c, const char *method, const char *target,
                           const char *headers, struct str request_body, int *status,
                           struct buf *body, int64_t timeout_ms);
+/* The value of a header of the last answer, {NULL, 0} when it had none. Valid until the next
+ * call. */
+struct str http_client_header(const struct http_client *c, const char *name);

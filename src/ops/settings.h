@@ -14,6 +14,16 @@
 /* clang-format off */
 #define SETTINGS_TABLE(X)                                                                        \
     X(data, "data", TEXT, "./data", 0, 0, "folder of the embedded store")                        \
+    X(db, "db", TEXT, "", 0, 0,                                                                  \
+      "where the truth is: postgresql://…; empty: the embedded store in the data folder")         \
+    X(views, "views", TEXT, "", 0, 0,                                                            \
+      "where the views are: redis://… or redis-cluster://…; empty: in memory")                    \
+    X(bus, "bus", TEXT, "", 0, 0,                                                                \
+      "how work travels: amqp://…; empty: in this process")                                      \
+    X(role, "role", TEXT, "api,relay,worker,gateway", 0, 0,                                      \
+      "what a node of many does: any of api, relay, worker, gateway")                            \
+    X(advertise, "advertise", TEXT, "", 0, 0,                                                    \
+      "HOST:PORT at which other nodes reach this one; empty: what it listens on")                \
     X(listen, "listen", TEXT, "127.0.0.1:8080", 0, 0, "HOST:PORT to serve on")                   \
     X(loops, "loops", NUMBER, "0", 0, 64, "event-loop threads; 0: one per core")                 \
     X(readers, "readers", NUMBER, "4", 1, 64,                                                    \

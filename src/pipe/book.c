@@ -37,6 +37,7 @@ void book_init(struct book *b)
 {
     *b = (struct book){.capacity = 64, .next_due_ms = LOOK_FIRST};
     b->write_after_us = b->log_after_us = b->look_after_us = INT64_MIN;
+    b->others_after_us = b->save_after_us = INT64_MIN;
     b->entries = calloc(b->capacity, sizeof *b->entries);
     b->retrying = calloc(RETRYING_PLACES, sizeof *b->retrying);
     CHECK(b->entries && b->retrying);
@@ -62,6 +63,22 @@ static void grow(struct book *b)
     b->capacity *= 2;
 }
 
+void book_forget(struct engine *g)
+{
+    struct book *b = &g->book;
+    for (size_t i = 0; i < b->batch_count; i++) {
+        if (b->batch[i].on_bus)
+            bus_ack(g->bus, &b->batch[i].message);
+    }
+    for (size_t i = 0; i < b->count; i++) {
+        const struct book_entry *entry = &b->entries[(b->first + i) % b->capacity];
+        if (entry->on_bus)
+            bus_ack(g->bus, &entry->message);
+    }
+    book_done(b);
+    book_init(b);
+}
+
 bool book_add(struct book *b, const struct book_entry *entry, bool force)
 {
     pthread_mutex_lock(&b->lock);
@@ -76,13 +93,32 @@ bool book_add(struct book *b, const struct book_entry *entry, bool force)
     return room;
 }
 
+static struct book_entry *pop(struct book *b)
+{
+    struct book_entry *entry = &b->entries[b->first];
+    b->first = (b->first + 1) % b->capacity;
+    b->count--;
+    return entry;
+}
+
 static void take_entries(struct book *b)
 {
     pthread_mutex_lock(&b->lock);
-    while (b->batch_count < BOOK_BATCH && b->count > 0) {
-        b->batch[b->batch_count++] = b->entries[b->first];
-        b->first = (b->first + 1) % b->capacity;
-        b->count--;
+    while (b->batch_count < BOOK_BATCH && b->count > 0)
+        b->batch[b->batch_count++] = *pop(b);
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* While the views cannot be saved: those that need not wait for it. The others stay, in order. */
+static void take_safe_entries(struct book *b)
+{
+    pthread_mutex_lock(&b->lock);
+    for (size_t n = b->count; n > 0; n--) {
+        struct book_entry entry = *pop(b);
+        if (!entry.in_views && b->batch_count < BOOK_BATCH)
+            b->batch[b->batch_count++] = entry;
+        else
+            b->entries[(b->first + b->count++) % b->capacity] = entry;
     }
     pthread_mutex_unlock(&b->lock);
 }
@@ -289,7 +325,7 @@ static bool begin_retry(struct engine *g, const struct claim *c, int64_t now_ms)
                                  .replay = c->replay};
     if (!find_rule(g, c, &aside.rule)) {
         struct burying burying = {c->delivery, now_ms};
-        return db_write(g->env.db, run_bury, &burying, NULL) == OK;
+        return engine_write(g, run_bury, &burying) == OK;
     }
     enum lane lane = flight_lane_of_retry(&g->flight, &aside);
     if (b->retrying_in[lane] >= LANE_RETRIES_MAX && stands_still(g, lane))
@@ -407,6 +443,70 @@ static void store_failed(struct book *b, bool changed, int64_t now_us, const cha
     log_error(message, LOG_CSTR("error", err_name(e)));
 }
 
+/* ---- shared ---- */
+
+/* Entries that rest on what was done to the views wait until those are safe; the others do not wait
+ * for them. Their order among themselves stays. */
+static void set_unsafe_aside(struct book *b)
+{
+    struct book_entry kept[BOOK_BATCH];
+    size_t n = 0, aside = 0;
+    for (size_t i = 0; i < b->batch_count; i++) {
+        if (!b->batch[i].in_views)
+            b->batch[n++] = b->batch[i];
+        else
+            kept[aside++] = b->batch[i];
+    }
+    b->batch_count = n;
+    pthread_mutex_lock(&b->lock);
+    while (b->capacity - b->count < aside)
+        grow(b);
+    while (aside > 0) { /* before what came meanwhile */
+        b->first = (b->first + b->capacity - 1) % b->capacity;
+        b->entries[b->first] = kept[--aside];
+        b->count++;
+    }
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* The views are saved before anything is written that rests on them. */
+static void make_safe(struct engine *g, int64_t now_us)
+{
+    struct book *b = &g->book;
+    bool in_views = false;
+    for (size_t i = 0; i < b->batch_count; i++)
+        in_views |= b->batch[i].in_views;
+    if (!in_views || !g->config.shared)
+        return;
+    if (engine_save_views(g) == OK)
+        return;
+    b->save_after_us = now_us + WRITE_AGAIN_US;
+    set_unsafe_aside(b);
+}
+
+static enum err read_next_due(struct tx *tx, void *arg)
+{
+    return book_next_due(tx, arg);
+}
+
+/* Operators of other nodes change the books, too, and cannot tell us. */
+static void look_for_others(struct engine *g, int64_t now_us)
+{
+    struct book *b = &g->book;
+    if (!g->config.shared || now_us < b->others_after_us)
+        return;
+    b->others_after_us = now_us + LOOK_EVERY_US;
+    int64_t due_ms;
+    if (db_read(g->env.db, read_next_due, &due_ms, NULL) == OK && due_ms < b->next_due_ms) {
+        b->next_due_ms = due_ms;
+        atomic_store(&b->nothing_due, false);
+    }
+    struct flight_counts counts;
+    flight_count(&g->flight, &counts);
+    if (counts.blocked_keys)
+        (void)check_blocked_keys(g); /* if it fails: in a second */
+}
+
 /* Writes what there is; true when it did anything. */
 static bool work(struct engine *g, int64_t now_us)
 {
@@ -414,10 +514,15 @@ static bool work(struct engine *g, int64_t now_us)
     if (now_us < b->write_after_us)
         return false;
     int64_t now_ms = clock_wall_ms(g->env.clock);
+    look_for_others(g, now_us);
     if (b->batch_count == 0) /* a unit that waits to be booked leaves before its retry begins */
         begin_claims(g, now_ms);
-    take_entries(b);
+    if (now_us < b->save_after_us)
+        take_safe_entries(b);
+    else
+        take_entries(b);
     take_held(g);
+    make_safe(g, now_us);
     struct writing w = {.g = g,
                         .claims_max = claims_wanted(g, now_ms, now_us),
                         .now_ms = now_ms,
@@ -430,7 +535,7 @@ static bool work(struct engine *g, int64_t now_us)
     if (b->batch_count == 0 && w.claims_max == 0 && !changed)
         return false;
     FAULT(book_before_commit);
-    enum err e = db_write(g->env.db, run_write, &w, NULL);
+    enum err e = engine_write(g, run_write, &w);
     if (e) {
         store_failed(b, changed, now_us, "the books cannot be written", e);
         /* Claims that failed end by themselves. If nobody knows, they are begun: at worst without a
@@ -464,10 +569,12 @@ static int64_t next_look_us(struct engine *g, int64_t now_us)
     if (until_ms > LOOK_EVERY_US / 1000 || full) /* full: those under way wake us when they end */
         until_ms = LOOK_EVERY_US / 1000;
     int64_t due_us = now_us + (until_ms > 1 ? until_ms : 1) * 1000;
+    if (b->save_after_us > now_us && b->save_after_us < due_us)
+        due_us = b->save_after_us;
     return b->write_after_us > due_us ? b->write_after_us : due_us;
 }
 
-int64_t engine_book_step(struct engine *g)
+static int64_t step(struct engine *g)
 {
     int64_t now_us = clock_mono_us(g->env.clock);
     if (work(g, now_us))
@@ -476,7 +583,19 @@ int64_t engine_book_step(struct engine *g)
     return work(g, now_us) ? now_us : next_look_us(g, now_us);
 }
 
-void engine_books_changed(struct engine *g)
+int64_t engine_book_step(struct engine *g)
+{
+    int64_t due_us;
+    if (!engine_enter_leading(g, &due_us)) {
+        atomic_store(&g->asleep[ENGINE_BOOKS], true);
+        return due_us;
+    }
+    due_us = step(g);
+    engine_exit(g);
+    return due_us;
+}
+
+void engine_stir_books(struct engine *g)
 {
     atomic_store(&g->book.changed, true);
     atomic_store(&g->mark.trim_again, true); /* a parked event that was given up is settled */

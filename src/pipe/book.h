@@ -27,6 +27,7 @@ struct book_entry {
     bool on_bus;                /* … and is acknowledged */
     bool leaves;
     bool released; /* a released event is settled with it */
+    bool in_views; /* it says that something was done to the views: remote ones are saved first */
 };
 
 struct book_retry {
@@ -50,6 +51,8 @@ struct book {
     size_t retrying_count, retrying_in[LANE_COUNT];
     int64_t next_due_ms; /* on the books; INT64_MAX: nothing is delayed */
     int64_t write_after_us, log_after_us, look_after_us;
+    int64_t others_after_us;  /* shared: when what others did to the books is looked for next */
+    int64_t save_after_us;    /* … the views could not be saved: what needs that waits */
     _Atomic bool changed;     /* by somebody else: look, and check the blocked keys */
     _Atomic bool nothing_due; /* nothing is delayed or retrying, as of the last commit */
 };

@@ -1,6 +1,6 @@
 /* The engine as a whole: its life, its start from truth, the commit hook's
  * side, its switches. The steps are in relay.c, worker.c, book.c, mark.c and
- * sample.c.
+ * sample.c; what is different where many nodes share the work is in lead.c.
  *
  * It owns no thread, no clock and no global state: whoever calls the steps
  * decides what runs when, so the simulator runs the same code as the server. */
@@ -14,6 +14,12 @@
 
 #define HOUR_MS INT64_C(3600000)
 
+/* An act outside that takes its time must not be taken for a lost one: whoever tries it meanwhile
+ * finds it claimed and calls it unknown. */
+enum { OUTSIDE_PATIENCE = 12, JOBS_EVERY_US = 1000 * 1000 };
+
+enum { RESEND_DEFAULT = -1, RESEND_ALONE_MS = 60 * 1000, RESEND_SHARED_MS = 5000 };
+
 void engine_config_default(struct engine_config *c)
 {
     *c = (struct engine_config){
@@ -26,9 +32,10 @@ void engine_config_default(struct engine_config *c)
         .retain_dead_ms = 30 * 24 * HOUR_MS,
         .inbox_ms = 35 * 24 * HOUR_MS,
         .lease_ms = 5 * 60 * 1000,
-        .resend_after_ms = 60 * 1000,
+        .resend_after_ms = RESEND_DEFAULT,
         .poll_every_ms = 1000,
         .trace_records = 1 << 16,
+        .horizon_every_ms = 10,
     };
     for (int lane = 0; lane < LANE_COUNT; lane++)
         c->lane_rate[lane] = LANE_DEFAULT_RATE;
@@ -102,6 +109,22 @@ static void make_lanes(struct engine *g)
     }
 }
 
+static enum err write_for_replays(void *ctx, tx_fn run, void *arg)
+{
+    return engine_write(ctx, run, arg);
+}
+
+/* Whoever begins or ends to lead must get in, however busy the steps are. */
+static void make_life(struct engine *g)
+{
+    pthread_rwlockattr_t attributes;
+    pthread_rwlockattr_init(&attributes);
+    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    CHECK(pthread_rwlock_init(&g->life, &attributes) == 0);
+    pthread_rwlockattr_destroy(&attributes);
+    lock_init(&g->save_lock);
+}
+
 struct engine *engine_new(const struct engine_config *config, const struct rule *rules,
                           size_t rule_count, struct sink_env env, struct bus *bus)
 {
@@ -111,11 +134,15 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
     CHECK(g);
     memset(g, 0, size);
     g->config = *config;
+    if (config->resend_after_ms < 0)
+        g->config.resend_after_ms = config->shared ? RESEND_SHARED_MS : RESEND_ALONE_MS;
     g->rules = rules;
     g->rule_count = rule_count;
     g->env = env;
     g->bus = bus;
     index_rules(g);
+    make_life(g);
+    atomic_store(&g->lead_until_us, INT64_MAX);
     hand_over_init(&g->hand_over, config->hand_over_max);
     flight_init(&g->flight, rules, rule_count, ENGINE_UNDONE_MAX);
     book_init(&g->book);
@@ -130,9 +157,12 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
                                                   .begin = begin_replayed,
                                                   .live_is_late = live_is_late,
                                                   .braked = bulk_is_braked,
-                                                  .wake = wake_replays});
-    g->relay.read_after_us = g->relay.poll_after_us = g->relay.log_after_us = INT64_MIN;
-    g->mark.save_after_us = g->mark.clean_after_us = g->mark.log_after_us = INT64_MIN;
+                                                  .wake = wake_replays,
+                                                  .write = write_for_replays});
+    relay_init(&g->relay);
+    mark_init(&g->mark);
+    if (config->shared)
+        g->flight.outside_patience = OUTSIDE_PATIENCE;
     return g;
 }
 
@@ -152,6 +182,8 @@ void engine_free(struct engine *g)
     book_done(&g->book);
     flight_done(&g->flight);
     hand_over_done(&g->hand_over);
+    pthread_mutex_destroy(&g->save_lock);
+    pthread_rwlock_destroy(&g->life);
     free(g);
 }
 
@@ -196,12 +228,13 @@ static enum err run_redo(struct tx *tx, void *arg)
                           &r->more);
 }
 
+/* Views that outlive the process are saved before anything counts as done (book.c). */
 static enum err redo_lost(struct engine *g)
 {
-    struct redoing r = {.g = g, .more = g->env.views->loaded_position > 0};
+    struct redoing r = {.g = g, .more = !g->config.shared && g->env.views->loaded_position > 0};
     enum err e = OK;
     while (!e && r.more)
-        e = db_write(g->env.db, run_redo, &r, NULL);
+        e = engine_write(g, run_redo, &r);
     return e;
 }
 
@@ -211,11 +244,11 @@ static enum err run_reopen(struct tx *tx, void *arg)
     return book_reopen(tx, clock_wall_ms(g->env.clock));
 }
 
-enum err engine_recover(struct engine *g)
+enum err engine_read_truth(struct engine *g)
 {
     struct outbox_found found;
-    uint64_t loaded = g->env.views->loaded_position;
-    enum err e = db_write(g->env.db, run_reopen, g, NULL);
+    uint64_t loaded = g->config.shared ? 0 : g->env.views->loaded_position;
+    enum err e = engine_write(g, run_reopen, g);
     if (!e)
         e = redo_lost(g);
     if (!e)
@@ -230,6 +263,7 @@ enum err engine_recover(struct engine *g)
     atomic_store(&g->mark.saved, found.mark);
     g->relay.taken = start;
     g->relay.recovered = found.last > start ? found.last : start;
+    atomic_store(&g->relay.last_event, g->relay.recovered);
     flight_reset(&g->flight, start);
     atomic_store(&g->hand_over.offered, g->relay.recovered);
     atomic_store(&g->oldest_found, found.first);
@@ -240,10 +274,18 @@ enum err engine_recover(struct engine *g)
     return OK;
 }
 
+enum err engine_recover(struct engine *g)
+{
+    CHECK(!g->config.shared);
+    return engine_read_truth(g);
+}
+
 /* ---- the commit hook's side ---- */
 
 void engine_offer(struct engine *g, const struct event *events, size_t n)
 {
+    if (g->config.shared)
+        return; /* whoever leads finds them in the table, in their order among all */
     int64_t now_us = clock_mono_us(g->env.clock);
     bool offered = false;
     for (size_t i = 0; i < n; i++) {
@@ -259,11 +301,19 @@ void engine_offer(struct engine *g, const struct event *events, size_t n)
 
 /* ---- switches ---- */
 
+/* Shared, a lane that rests gets nothing from the relay either. */
+static void wake_lanes(struct engine *g)
+{
+    engine_wake_up(g, ENGINE_WORKERS);
+    if (g->config.shared)
+        engine_wake_up(g, ENGINE_RELAY);
+}
+
 void engine_pause(struct engine *g, bool paused)
 {
     atomic_store(&g->paused, paused);
     if (!paused)
-        engine_wake_up(g, ENGINE_WORKERS);
+        wake_lanes(g);
 }
 
 void engine_brake(struct engine *g, bool expansion, bool bulk)
@@ -272,7 +322,7 @@ void engine_brake(struct engine *g, bool expansion, bool bulk)
     let_go |= atomic_exchange(&g->braked_bulk, bulk) && !bulk;
     if (!let_go)
         return;
-    engine_wake_up(g, ENGINE_WORKERS);
+    wake_lanes(g);
     engine_wake_up(g, ENGINE_REPLAYS);
 }
 
@@ -291,7 +341,7 @@ void engine_stop_lane(struct engine *g, enum lane lane, bool stop)
         breaker_stop(&g->lanes[lane].breaker, now_us, clock_wall_ms(g->env.clock));
     else
         breaker_start(&g->lanes[lane].breaker, now_us);
-    engine_wake_up(g, ENGINE_WORKERS);
+    wake_lanes(g);
 }
 
 bool engine_lane_is_stopped(struct engine *g, enum lane lane)
@@ -301,34 +351,113 @@ bool engine_lane_is_stopped(struct engine *g, enum lane lane)
     return look.state != BREAKER_CLOSED;
 }
 
+/* Operators of other nodes change the jobs, too, and cannot tell us. */
+static int64_t replay_step(struct engine *g)
+{
+    int64_t now_us = clock_mono_us(g->env.clock);
+    if (g->config.shared && now_us >= g->jobs_after_us) {
+        g->jobs_after_us = now_us + JOBS_EVERY_US;
+        replays_poke(g->replays);
+    }
+    atomic_store(&g->asleep[ENGINE_REPLAYS], true);
+    int64_t due_us = replays_step(g->replays);
+    return g->config.shared && g->jobs_after_us < due_us ? g->jobs_after_us : due_us;
+}
+
 int64_t engine_replay_step(struct engine *g)
 {
-    atomic_store(&g->asleep[ENGINE_REPLAYS], true);
-    return replays_step(g->replays);
+    int64_t due_us;
+    if (!engine_enter_leading(g, &due_us)) {
+        atomic_store(&g->asleep[ENGINE_REPLAYS], true);
+        return due_us;
+    }
+    due_us = replay_step(g);
+    engine_exit(g);
+    return due_us;
 }
 
 void engine_jobs_changed(struct engine *g)
 {
+    if (!engine_peek(g))
+        return; /* whoever leads looks by itself */
     replays_poke(g->replays);
     engine_wake_up(g, ENGINE_REPLAYS);
+    engine_exit(g);
+}
+
+void engine_books_changed(struct engine *g)
+{
+    if (!engine_peek(g))
+        return;
+    engine_stir_books(g);
+    engine_exit(g);
 }
 
 /* ---- what others look at ---- */
 
 uint64_t engine_settled_through(struct engine *g)
 {
-    return flight_through(&g->flight);
+    if (!engine_peek(g))
+        return 0;
+    uint64_t through = flight_through(&g->flight);
+    engine_exit(g);
+    return through;
 }
 
-bool engine_quiet(struct engine *g)
+/* Everything that the horizon let through is done, and a look of late found nothing new. */
+static bool is_quiet_shared(struct engine *g)
 {
+    enum { LATELY_US = 1000 * 1000 };
+    int64_t looked_us = atomic_load(&g->relay.looked_us);
+    return looked_us != INT64_MIN && clock_mono_us(g->env.clock) - looked_us <= LATELY_US &&
+           flight_through(&g->flight) >= atomic_load(&g->relay.horizon) &&
+           atomic_load(&g->book.waiting) == 0;
+}
+
+static bool is_quiet(struct engine *g)
+{
+    if (g->config.shared)
+        return is_quiet_shared(g);
     uint64_t offered = atomic_load_explicit(&g->hand_over.offered, memory_order_acquire);
     return flight_through(&g->flight) >= offered && atomic_load(&g->book.waiting) == 0;
 }
 
+bool engine_quiet(struct engine *g)
+{
+    if (!engine_peek(g))
+        return false;
+    bool quiet = is_quiet(g);
+    engine_exit(g);
+    return quiet;
+}
+
+struct looking_above {
+    uint64_t after;
+    struct outbox_found waiting;
+};
+
+static enum err look_above(struct tx *tx, void *arg)
+{
+    struct looking_above *l = arg;
+    return outbox_waiting(tx, l->after, &l->waiting);
+}
+
+/* Shared: what is committed and was not let through yet is in truth alone. */
+static bool nothing_above(struct engine *g, uint64_t through)
+{
+    struct looking_above l = {.after = through};
+    return db_read(g->env.db, look_above, &l, NULL) == OK && l.waiting.first == 0;
+}
+
 bool engine_drained(struct engine *g)
 {
-    return engine_quiet(g) && !atomic_load(&g->book.changed) && atomic_load(&g->book.nothing_due);
+    if (!engine_peek(g))
+        return false;
+    uint64_t through = flight_through(&g->flight);
+    bool drained =
+        is_quiet(g) && !atomic_load(&g->book.changed) && atomic_load(&g->book.nothing_due);
+    engine_exit(g);
+    return drained && (!g->config.shared || nothing_above(g, through));
 }
 
 struct freshness *engine_freshness(struct engine *g)

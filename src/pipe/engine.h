@@ -12,6 +12,15 @@
  * idempotent), and every pending one to all its sinks. Outbox rows are removed, in small slices,
  * when they are settled, covered by the views' saved state and older than their retention.
  *
+ * Many nodes (config.shared): one node leads, by a lease in truth (pipe/lease.h). It alone has a
+ * flight, books and replays; it takes events from the outbox table, in the order of their ids, as
+ * far as the store's horizon reaches, and brings the views up to date with them before they are
+ * delivered (whoever committed them has done so already, unless it died in between: changes carry
+ * their event and count once). Units of work go through the bus to the workers of all nodes, which
+ * report on a lane of the bus that only the leader listens to; a report that is lost is a unit that
+ * is sent again. Messages and reports of another term than the leader's own are passed over, and
+ * what a leader writes is written only while its term is the one in truth.
+ *
  * All work is done in step functions: each does one bounded unit and returns when it wants to be
  * called again (monotonic µs; now or earlier: at once; INT64_MAX: when woken). Threads call them
  * in production, the simulator calls them in tests. */
@@ -41,11 +50,22 @@ struct engine_config {
     int64_t retain_dead_ms;    /* dead letters and parked events; 0: until somebody decides */
     int64_t inbox_ms;          /* consumers' duplicate memory */
     int64_t lease_ms;          /* how long a retry may be under way before it is due again */
-    int64_t resend_after_ms;   /* bus not exact: a message not heard of for so long is sent again */
+    int64_t resend_after_ms;   /* bus not exact, or shared: a message not heard of for so long is
+                                  sent again; 0: never; below: 5 s when shared, else a minute */
     int64_t poll_every_ms; /* how often the relay looks for pending rows that nobody told it of */
     size_t trace_records;
+    bool shared;              /* other nodes use the same store, views and bus */
+    uint16_t node;            /* this one, in reports */
+    int64_t horizon_every_ms; /* shared: how often the leader looks for new events */
 };
+
+/* The lane of the bus that reports travel on; quiet but for the leader. */
+#define ENGINE_REPORTS LANE_COUNT
 void engine_config_default(struct engine_config *c);
+
+struct lane_work_stats {
+    uint64_t delivered, repeated, skipped, failed;
+};
 
 struct lane_stats {
     const char *name;
@@ -53,6 +73,8 @@ struct lane_stats {
     uint64_t in_flight;
     uint64_t delivered, repeated, failed; /* members, members, batches; since the start */
     uint64_t skipped;                     /* members that a sink decided not to act on */
+    struct lane_work_stats
+        own;               /* of these, by this node's workers; all of them where it is alone */
     int64_t oldest_age_ms; /* of the oldest event not done in this lane; 0 when empty */
     uint32_t concurrency, rate;
     struct breaker_look breaker;
@@ -81,6 +103,9 @@ struct engine_stats {
     uint64_t resent;
     uint64_t late; /* deliveries made below the mark: retries, released and replayed events */
     uint64_t blocked_keys; /* order keys that wait behind a delivery on the books */
+    /* shared: messages and reports of other terms; outcomes told by other nodes; those of units
+     * that somebody else had spoken of; units that only a newer program knows */
+    uint64_t stale, reports, reports_unmatched, unknown_rules;
     struct event_states states;
     struct lane_stats lanes[LANE_COUNT];
 };
@@ -106,6 +131,28 @@ void engine_on_wake(struct engine *g, engine_wake wake, void *ctx);
 /* Reads the saved mark, the books and the jobs, and sets where the relay begins. Blocking. */
 enum err engine_recover(struct engine *g);
 
+/* ---- shared only ---- */
+
+/* Brings the views up to date with these events, which were read back from the table. Called by the
+ * relay's step; may block. An error: the relay tries again later. Set before the start. */
+typedef enum err (*engine_applier)(void *ctx, const struct event *events, size_t n);
+void engine_on_apply(struct engine *g, engine_applier apply, void *ctx);
+/* Begins to lead: as engine_recover, in this term. Blocking. On failure it does not lead. */
+enum err engine_lead(struct engine *g, uint64_t term);
+/* Stops to lead and forgets everything that is under way: the next leader finds it in truth. Waits
+ * for steps that are being run. */
+void engine_resign(struct engine *g);
+bool engine_leads(struct engine *g);
+/* A leader publishes and writes nothing from this moment of the monotonic clock on, until it is
+ * moved: when its lease, as last renewed, may be another's. So one that was stopped for a while and
+ * goes on does not send work that somebody else orders by now. Never called: for ever. */
+void engine_lead_until(struct engine *g, int64_t mono_us);
+/* True once a write was refused because another term is in truth, or the views lost what was
+ * not saved: resign (and, if the lease is still held, lead again). */
+bool engine_must_resign(struct engine *g);
+/* The present term, as this node knows it: units of earlier ones are passed over. */
+void engine_saw_term(struct engine *g, uint64_t term);
+
 /* The commit hook's part: hands committed events over, after it has brought the views up to date
  * with them. One caller at a time, in commit order. Never blocks, never fails. */
 void engine_offer(struct engine *g, const struct event *events, size_t n);
@@ -130,8 +177,10 @@ void engine_books_changed(struct engine *g);
 void engine_jobs_changed(struct engine *g);
 
 uint64_t engine_settled_through(struct engine *g);
-bool engine_quiet(struct engine *g);   /* everything offered so far is done or on the books … */
-bool engine_drained(struct engine *g); /* … and nothing there waits for its time */
+bool engine_quiet(struct engine *g); /* everything offered so far is done or on the books … */
+/* … and nothing there waits for its time. Shared: everything that was committed when it was asked,
+ * by whichever node; it asks truth. */
+bool engine_drained(struct engine *g);
 void engine_stats(struct engine *g, struct engine_stats *out);
 struct freshness *engine_freshness(struct engine *g);
 struct trace *engine_trace(struct engine *g);

@@ -38,7 +38,8 @@ static void finish_retry(struct engine *g, const struct flight_exit *x)
                     .order_key = lane_is_ordered(rule->lane) ? x->event.actor : 0,
                     .members = (size_t)x->add.members, /* the pages before are on the books */
                     .mark = rule->effect == EFFECT_VIEWS ? flight_through(&g->flight) : 0,
-                    .until = x->until}};
+                    .until = x->until},
+        .in_views = rule->effect == EFFECT_VIEWS};
     tell_books(g, &entry);
 }
 
@@ -46,7 +47,8 @@ static void finish_released(struct engine *g, const struct flight_exit *x)
 {
     struct book_entry entry = {
         .booking = {.kind = BOOK_SETTLE, .event = x->event, .mark = flight_through(&g->flight)},
-        .released = true};
+        .released = true,
+        .in_views = true};
     tell_books(g, &entry);
 }
 

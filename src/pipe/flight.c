@@ -68,8 +68,12 @@ static void make_cells(struct flight *f, size_t rule_count)
 void flight_init(struct flight *f, const struct rule *rules, size_t rule_count, size_t max)
 {
     CHECK(max > 0 && max < FLIGHT_NONE / UNITS_PER_SEAT - ASIDE_MAX);
-    *f = (struct flight){
-        .rules = rules, .max = max, .free_seat = FLIGHT_NONE, .free_unit = FLIGHT_NONE};
+    *f = (struct flight){.rules = rules,
+                         .rule_count = rule_count,
+                         .max = max,
+                         .outside_patience = 1,
+                         .free_seat = FLIGHT_NONE,
+                         .free_unit = FLIGHT_NONE};
     f->all = f->ahead = f->aside_seats = f->held = f->later =
         (struct flight_list){FLIGHT_NONE, FLIGHT_NONE};
     for (int i = 0; i < LANE_COUNT; i++)
@@ -227,7 +231,7 @@ static bool is_live(const struct flight_seat *s)
     return s->kind == SEAT_LIVE;
 }
 
-static uint32_t add_unit(struct flight *f, uint32_t seat, uint16_t rule, enum lane lane,
+uint32_t flight_add_unit(struct flight *f, uint32_t seat, uint16_t rule, enum lane lane,
                          const struct audience_cursor *cursor, uint64_t until)
 {
     uint32_t unit = get_unit(f);
@@ -264,7 +268,7 @@ static void add_units(struct flight *f, uint32_t seat, uint32_t mask, const uint
         uint16_t rule = rules[__builtin_ctz(left)];
         enum lane lane = s->kind == SEAT_REPLAY ? LANE_REPLAY : f->rules[rule].lane;
         s->walks = (uint16_t)(s->walks + (f->rules[rule].audience == TO_FOLLOWERS));
-        admit(f, add_unit(f, seat, rule, lane, &start, 0));
+        admit(f, flight_add_unit(f, seat, rule, lane, &start, 0));
     }
 }
 
@@ -284,7 +288,7 @@ static void begin_one(struct flight *f, struct flight_start *start, bool ahead)
     CHECK(list->last == FLIGHT_NONE || flight_seat(f, list->last)->event.id < s->event.id);
     append_seat(f, list, start->seat);
     if (start->unreadable)
-        admit(f, add_unit(f, start->seat, RULE_NONE, LANE_GRAPH, &nowhere, 0));
+        admit(f, flight_add_unit(f, start->seat, RULE_NONE, LANE_GRAPH, &nowhere, 0));
     else
         add_units(f, start->seat, start->owed, start->rules);
     CHECK(s->unit_count > 0);
@@ -369,15 +373,20 @@ void flight_join(struct flight *f)
     pthread_mutex_unlock(&f->lock);
 }
 
+enum lane flight_lane_of(const struct rule *rule, enum audience_part part, uint64_t replay)
+{
+    if (replay)
+        return LANE_REPLAY;
+    if (rule->lane == LANE_SMALL && part == AUDIENCE_ACTIVE)
+        return LANE_ACTIVE;
+    if (rule->lane == LANE_SMALL && part == AUDIENCE_REST)
+        return LANE_REST;
+    return rule->lane;
+}
+
 enum lane flight_lane_of_retry(const struct flight *f, const struct flight_aside *a)
 {
-    if (a->replay)
-        return LANE_REPLAY;
-    if (f->rules[a->rule].lane == LANE_SMALL && a->cursor.part == AUDIENCE_ACTIVE)
-        return LANE_ACTIVE;
-    if (f->rules[a->rule].lane == LANE_SMALL && a->cursor.part == AUDIENCE_REST)
-        return LANE_REST;
-    return f->rules[a->rule].lane;
+    return flight_lane_of(&f->rules[a->rule], a->cursor.part, a->replay);
 }
 
 static bool key_is_busy(struct flight *f, const struct flight_aside *a)
@@ -406,7 +415,8 @@ static void begin_aside(struct flight *f, const struct flight_aside *a)
     append_seat(f, &f->aside_seats, seat);
     f->aside++;
     if (a->kind == SEAT_RETRY || a->kind == SEAT_FORCED)
-        admit(f, add_unit(f, seat, a->rule, flight_lane_of_retry(f, a), &a->cursor, a->until));
+        admit(f,
+              flight_add_unit(f, seat, a->rule, flight_lane_of_retry(f, a), &a->cursor, a->until));
     else
         add_units(f, seat, a->owed, a->rules);
     CHECK(s->unit_count > 0);
@@ -440,7 +450,8 @@ static void write_message(struct flight *f, const struct flight_unit *u, struct 
                                 .kind = s->kind,
                                 .seat = (uint64_t)s->uses << 32 | u->seat,
                                 .owner = s->owner,
-                                .replay = s->replay};
+                                .replay = s->replay,
+                                .term = f->term};
 }
 
 /* The unit with that name, or FLIGHT_NONE. */
@@ -463,9 +474,14 @@ static uint32_t find(struct flight *f, uint64_t seat, uint64_t event, uint16_t r
     return unit;
 }
 
+uint32_t flight_find(struct flight *f, const struct bus_message *m, uint64_t after)
+{
+    return find(f, m->seat, m->event.id, m->rule, (unsigned)m->cursor.part, after);
+}
+
 static uint32_t find_message(struct flight *f, const struct bus_message *m)
 {
-    return find(f, m->seat, m->event.id, m->rule, (unsigned)m->cursor.part, m->cursor.after);
+    return flight_find(f, m, m->cursor.after);
 }
 
 static bool is_young(struct flight *f, uint32_t unit, int64_t now_us)
@@ -505,13 +521,14 @@ void flight_give_back(struct flight *f, const struct bus_message *m)
     pthread_mutex_lock(&f->lock);
     uint32_t unit = find_message(f, m);
     if (unit != FLIGHT_NONE && unit_at(f, unit)->state == UNIT_OUT) {
+        uint8_t lane = unit_at(f, unit)->lane;
         unit_at(f, unit)->state = UNIT_OWED;
         unit_at(f, unit)->in_hand = false;
         if (flight_seat(f, unit_at(f, unit)->seat)->fresh) {
-            push_front(f, &f->fresh[m->lane], unit);
-            f->fresh_count[m->lane]++;
+            push_front(f, &f->fresh[lane], unit);
+            f->fresh_count[lane]++;
         } else {
-            push_front(f, &f->owed[m->lane], unit);
+            push_front(f, &f->owed[lane], unit);
         }
     }
     pthread_mutex_unlock(&f->lock);
@@ -524,7 +541,9 @@ static size_t overdue_of(struct flight *f, uint32_t seat, int64_t before_us, int
     for (uint32_t unit = flight_seat(f, seat)->first_unit; unit != FLIGHT_NONE && n < max;
          unit = unit_at(f, unit)->sibling) {
         struct flight_unit *u = unit_at(f, unit);
-        if (u->state != UNIT_OUT || u->in_hand || u->sent_us >= before_us)
+        bool outside = u->rule != RULE_NONE && f->rules[u->rule].effect == EFFECT_OUTSIDE;
+        int64_t patience_us = (now_us - before_us) * (outside ? f->outside_patience : 1);
+        if (u->state != UNIT_OUT || u->in_hand || u->sent_us >= now_us - patience_us)
             continue;
         u->sent_us = now_us;
         write_message(f, u, &out[n++]);
@@ -571,15 +590,6 @@ void flight_put_down(struct flight *f, const struct bus_message *m)
     pthread_mutex_unlock(&f->lock);
 }
 
-void flight_fail(struct flight *f, const struct bus_message *m)
-{
-    pthread_mutex_lock(&f->lock);
-    uint32_t unit = find_message(f, m);
-    if (unit != FLIGHT_NONE && unit_at(f, unit)->state == UNIT_OUT)
-        unit_at(f, unit)->state = UNIT_FAILED;
-    pthread_mutex_unlock(&f->lock);
-}
-
 bool flight_add(struct flight *f, const struct bus_message *m, const struct audience_cursor *cursor,
                 int64_t now_us)
 {
@@ -589,7 +599,7 @@ bool flight_add(struct flight *f, const struct bus_message *m, const struct audi
                    FLIGHT_NONE;
     if (add) {
         uint32_t unit =
-            add_unit(f, (uint32_t)m->seat, m->rule, (enum lane)m->lane, cursor, m->until);
+            flight_add_unit(f, (uint32_t)m->seat, m->rule, (enum lane)m->lane, cursor, m->until);
         CHECK(!is_ordered(f, unit_at(f, unit)));
         unit_at(f, unit)->state = UNIT_OUT;
         unit_at(f, unit)->sent_us = now_us;
@@ -608,26 +618,39 @@ static void add_totals(struct flight_totals *to, const struct flight_totals *add
     to->suppressed += add->suppressed;
 }
 
+static void feel_well(struct flight_seat *s)
+{
+    if (atomic_load_explicit(&s->unwell, memory_order_relaxed))
+        atomic_store(&s->unwell, false);
+}
+
+void flight_move_unit(struct flight *f, uint32_t unit, const struct audience_cursor *cursor,
+                      const struct flight_totals *add, int64_t now_us)
+{
+    struct flight_unit *u = unit_at(f, unit);
+    bool further = u->cursor.after != cursor->after;
+    u->cursor = *cursor;
+    u->cursor.end = false;
+    u->sent_us = now_us;
+    u->in_hand = u->handed_on = false;
+    struct flight_seat *s = flight_seat(f, u->seat);
+    add_totals(&s->totals, add);
+    feel_well(s);
+    if (further && s->tries) /* a retry has one unit: nobody else looks at it now */
+        s->tries = 0;
+}
+
 bool flight_move(struct flight *f, const struct bus_message *m,
                  const struct audience_cursor *cursor, const struct flight_totals *add,
                  int64_t now_us)
 {
     pthread_mutex_lock(&f->lock);
     uint32_t unit = find_message(f, m);
-    if (unit != FLIGHT_NONE) {
-        struct flight_unit *u = unit_at(f, unit);
-        bool further = u->cursor.after != cursor->after;
-        u->cursor = *cursor;
-        u->cursor.end = false;
-        u->sent_us = now_us;
-        u->in_hand = false;
-        struct flight_seat *s = flight_seat(f, u->seat);
-        add_totals(&s->totals, add);
-        if (further && s->tries) /* a retry has one unit: nobody else looks at it now */
-            s->tries = 0;
-    }
+    bool out = unit != FLIGHT_NONE && unit_at(f, unit)->state == UNIT_OUT;
+    if (out)
+        flight_move_unit(f, unit, cursor, add, now_us);
     pthread_mutex_unlock(&f->lock);
-    return unit != FLIGHT_NONE;
+    return out;
 }
 
 /* ---- leaving ---- */
@@ -656,15 +679,15 @@ void flight_split(struct flight *f, const struct bus_message *m, int64_t active_
 {
     pthread_mutex_lock(&f->lock);
     uint32_t unit = find_message(f, m);
-    if (unit != FLIGHT_NONE) {
+    if (unit != FLIGHT_NONE && unit_at(f, unit)->state == UNIT_OUT) {
         uint32_t seat = unit_at(f, unit)->seat;
         struct flight_seat *s = flight_seat(f, seat);
         struct audience_cursor part = {
             .part = AUDIENCE_ACTIVE, .active_since_ms = active_since_ms, .started_ms = started_ms};
         bool replay = s->kind == SEAT_REPLAY;
-        owe(f, add_unit(f, seat, m->rule, replay ? LANE_REPLAY : LANE_ACTIVE, &part, 0));
+        owe(f, flight_add_unit(f, seat, m->rule, replay ? LANE_REPLAY : LANE_ACTIVE, &part, 0));
         part.part = AUDIENCE_REST;
-        owe(f, add_unit(f, seat, m->rule, replay ? LANE_REPLAY : LANE_REST, &part, 0));
+        owe(f, flight_add_unit(f, seat, m->rule, replay ? LANE_REPLAY : LANE_REST, &part, 0));
         s->walks++;
         drop_unit(f, unit);
     }
@@ -699,13 +722,15 @@ static bool leave_one(struct flight *f, struct flight_exit *x)
 {
     x->found = x->finished = false;
     uint32_t unit = find(f, x->seat, x->event_id, x->rule, x->part, x->after);
-    if (unit == FLIGHT_NONE)
+    if (unit == FLIGHT_NONE || (x->if_out && unit_at(f, unit)->state != UNIT_OUT))
         return false;
     x->found = true;
     x->until = unit_at(f, unit)->until;
     struct flight_seat *s = flight_seat(f, (uint32_t)x->seat);
     add_totals(&s->totals, &x->add);
     s->totals.booked += x->how != EXIT_DONE;
+    if (x->how == EXIT_DONE)
+        feel_well(s);
     if (x->at_end && s->walks > 0 && --s->walks == 0 && is_live(s))
         f->expanded++;
     bool owed = pass_on(f, unit, x->how);

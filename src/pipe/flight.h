@@ -64,7 +64,9 @@ struct flight_unit {
     struct flight_links queue;   /* its lane's owed, its key's, the held or the later ones */
     uint16_t rule, cell;
     uint8_t lane, state;
-    bool in_hand; /* a worker is at it (flight_take_up) */
+    bool in_hand;   /* a worker is at it (flight_take_up) */
+    bool handed_on; /* its walk goes on at `next` in a unit of its own (flight_hand_on) */
+    uint64_t next;
 };
 
 struct flight_totals {
@@ -104,6 +106,11 @@ struct flight_cell {
 struct flight {
     pthread_mutex_t lock;
     const struct rule *rules;
+    size_t rule_count;
+    uint64_t term;            /* of the leader whose messages these are; 0: there is one process */
+    uint32_t uses_from;       /* what `uses` of a new seat begins with: see flight_clear */
+    int64_t outside_patience; /* how many times longer a unit with an outside effect is waited for
+                                 until it is overdue */
     struct flight_seat **seats; /* chunks: fixed in number, filled as needed; seats never move */
     struct flight_unit **units; /* the same */
     size_t seat_chunks, unit_chunks, seat_chunks_max, unit_chunks_max;
@@ -171,6 +178,7 @@ struct flight_exit {
     uint8_t part;
     enum exit_how how;
     bool at_end; /* its walk ends with it */
+    bool if_out; /* only if it is OUT: others may have spoken of it meanwhile */
     struct flight_totals add;
     /* out */
     bool found;     /* false: it left before; nothing happened */
@@ -187,6 +195,9 @@ struct flight_exit {
 void flight_init(struct flight *f, const struct rule *rules, size_t rule_count, size_t max);
 void flight_done(struct flight *f);
 void flight_reset(struct flight *f, uint64_t through); /* while nothing is undone */
+/* Everything is forgotten. Seats are used on from where they were, so that whatever is still told
+ * of what was under way before finds nothing. Nobody else may be at it. */
+void flight_clear(struct flight *f);
 
 size_t flight_room(struct flight *f);
 /* Seats n live events (rising ids, at most flight_room) and notes that the
@@ -209,6 +220,8 @@ enum aside_result {
     ASIDE_BUSY, /* a retry: another unit of its key is at work */
 };
 enum aside_result flight_begin_aside(struct flight *f, const struct flight_aside *aside);
+/* The lane that units of this part of a rule's audience are worked on in. */
+enum lane flight_lane_of(const struct rule *rule, enum audience_part part, uint64_t replay);
 /* A retry goes on in the lane of its part of the audience. */
 enum lane flight_lane_of_retry(const struct flight *f, const struct flight_aside *a);
 
@@ -233,8 +246,13 @@ bool flight_owes(struct flight *f);
 bool flight_take_up(struct flight *f, const struct bus_message *m);
 /* It goes back to the bus as it is. */
 void flight_put_down(struct flight *f, const struct bus_message *m);
-/* Its delivery failed and waits for the books: copies of its message are duplicates from now on. */
-void flight_fail(struct flight *f, const struct bus_message *m);
+/* Its delivery failed and waits for the books: copies of its message are duplicates from now on.
+ * False: it is not out. */
+bool flight_fail(struct flight *f, const struct bus_message *m);
+/* The books had no room for it: out again. */
+void flight_unfail(struct flight *f, const struct bus_message *m);
+/* Failed tries of its delivery that are on the books. */
+uint32_t flight_tries(struct flight *f, const struct bus_message *m);
 /* The walk goes on at `cursor` in a unit of its own, OUT. False: not in flight,
  * or there already.
  */
@@ -249,6 +267,23 @@ bool flight_move(struct flight *f, const struct bus_message *m,
  * then the rest. */
 void flight_split(struct flight *f, const struct bus_message *m, int64_t active_since_ms,
                   int64_t started_ms);
+/* The three below are for workers that are told of, perhaps late, twice or not at all: the unit
+ * remembers whether, and where, its walk goes on elsewhere. */
+/* Is it out? */
+bool flight_is_out(struct flight *f, const struct bus_message *m);
+/* As flight_add, once for each unit, and not while its event's deliveries fail or where only one
+ * may be at work. */
+bool flight_hand_on(struct flight *f, const struct bus_message *m,
+                    const struct audience_cursor *cursor, int64_t now_us);
+/* The unit is delivered up to `cursor`, where its walk should have been handed on. True: it was
+ * not, or elsewhere, and the unit itself goes on there, as by flight_move. */
+bool flight_go_on(struct flight *f, const struct bus_message *m,
+                  const struct audience_cursor *cursor, const struct flight_totals *add,
+                  int64_t now_us);
+/* Was a part of its event delivered already? */
+bool flight_has_moved(struct flight *f, const struct bus_message *m);
+/* Where the unit ends: where its walk was handed on, or as in its message. */
+uint64_t flight_until(struct flight *f, const struct bus_message *m);
 /* True: the relay may have something to do (a seat or a unit that is owed). */
 bool flight_leave(struct flight *f, struct flight_exit *exits, size_t n);
 

@@ -24,6 +24,7 @@ static inline uint32_t get_seat(struct flight *f)
         f->seats[f->seat_chunks++] = chunk;
         for (uint32_t i = FLIGHT_CHUNK; i-- > 0;) {
             chunk[i].all.next = f->free_seat;
+            chunk[i].uses = f->uses_from;
             f->free_seat = first + i;
         }
     }
@@ -161,3 +162,12 @@ static inline uint32_t pop_back(struct flight *f, struct flight_list *queue)
         unit_at(f, queue->last)->queue.next = FLIGHT_NONE;
     return unit;
 }
+
+/* ---- of flight.c, for the other files, under the lock ---- */
+
+/* The unit that a message stands for, or FLIGHT_NONE; also by any other place in its walk. */
+uint32_t flight_find(struct flight *f, const struct bus_message *m, uint64_t after);
+uint32_t flight_add_unit(struct flight *f, uint32_t seat, uint16_t rule, enum lane lane,
+                         const struct audience_cursor *cursor, uint64_t until);
+void flight_move_unit(struct flight *f, uint32_t unit, const struct audience_cursor *cursor,
+                      const struct flight_totals *add, int64_t now_us);

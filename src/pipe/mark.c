@@ -22,6 +22,17 @@ enum {
     CLEAN_EVERY_US = 5 * 1000 * 1000,
 };
 
+void mark_init(struct mark *m)
+{
+    *m = (struct mark){
+        .save_after_us = INT64_MIN, .clean_after_us = INT64_MIN, .log_after_us = INT64_MIN};
+}
+
+static enum err write_mark(void *ctx, tx_fn run, void *arg)
+{
+    return engine_write(ctx, run, arg);
+}
+
 static void mark_log(struct mark *m, int64_t now_us, const char *message, enum err e)
 {
     if (now_us < m->log_after_us)
@@ -30,16 +41,42 @@ static void mark_log(struct mark *m, int64_t now_us, const char *message, enum e
     log_error(message, LOG_CSTR("error", err_name(e)));
 }
 
+/* How far it may be settled: as far as everything is done and, in views that others hold, also
+ * safe. How far that is was read before the save, so the save covers it. A horizon moves with
+ * time: it alone is no reason to write. */
+static enum err find_end(struct engine *g, uint64_t saved, uint64_t *through)
+{
+    struct mark *m = &g->mark;
+    *through = m->safe;
+    if (m->safe > saved)
+        return OK;
+    *through = flight_through(&g->flight);
+    if (*through <= saved || !g->config.shared)
+        return OK;
+    if (atomic_load(&g->relay.last_event) <= saved) {
+        *through = saved;
+        return OK;
+    }
+    enum err e = engine_save_views(g);
+    if (!e)
+        m->safe = *through;
+    return e;
+}
+
 /* At most one slice; true when there is more to settle. */
 static bool settle(struct engine *g, int64_t now_us)
 {
     struct mark *m = &g->mark;
-    uint64_t through = flight_through(&g->flight);
-    uint64_t saved = atomic_load(&m->saved);
+    uint64_t saved = atomic_load(&m->saved), through;
+    enum err e = find_end(g, saved, &through);
+    if (e) {
+        mark_log(m, now_us, "the views cannot be saved, so nothing is settled", e);
+        return false;
+    }
     if (through <= saved)
         return false;
     FAULT(done_before_mark);
-    enum err e = outbox_settle(g->env.db, saved, through, SETTLE_SLICE, &saved);
+    e = outbox_settle_by(write_mark, g, saved, through, SETTLE_SLICE, &saved);
     if (e) {
         mark_log(m, now_us, "the mark cannot be saved", e);
         return false;
@@ -68,7 +105,8 @@ static bool trim(struct engine *g, int64_t now_us)
         return false;
     FAULT(outbox_before_trim);
     size_t removed;
-    enum err e = outbox_trim(g->env.db, &m->trimmed, through, g->config.trim_slice, &removed);
+    enum err e =
+        outbox_trim_by(write_mark, g, &m->trimmed, through, g->config.trim_slice, &removed);
     if (e) {
         mark_log(m, now_us, "the outbox cannot be trimmed", e);
         return false;
@@ -108,14 +146,14 @@ static enum err run_forget(struct tx *tx, void *arg)
 static bool clean(struct engine *g, int64_t now_us)
 {
     struct cleaning c = {.g = g, .now_ms = clock_wall_ms(g->env.clock)};
-    enum err e = db_write(g->env.db, run_clean, &c, NULL);
+    enum err e = engine_write(g, run_clean, &c);
     if (!e && c.dead)
-        engine_books_changed(g); /* a key may be free now; closed ones held up none */
+        engine_stir_books(g); /* a key may be free now; closed ones held up none */
     if (!e && g->has_inbox) {
         pthread_mutex_lock(&g->ring_lock);
         c.ring = g->ring;
         pthread_mutex_unlock(&g->ring_lock);
-        e = db_write(g->env.db, run_forget, &c, NULL);
+        e = engine_write(g, run_forget, &c);
     }
     if (e)
         mark_log(&g->mark, now_us, "old deliveries cannot be removed", e);
@@ -123,7 +161,7 @@ static bool clean(struct engine *g, int64_t now_us)
     return !e && (c.closed == slice || c.dead == slice || c.more);
 }
 
-int64_t engine_mark_step(struct engine *g)
+static int64_t step(struct engine *g)
 {
     struct mark *m = &g->mark;
     int64_t now_us = clock_mono_us(g->env.clock);
@@ -143,4 +181,14 @@ int64_t engine_mark_step(struct engine *g)
     int64_t slice_us = now_us + SLICE_PAUSE_US;
     int64_t due_us = m->save_after_us < m->clean_after_us ? m->save_after_us : m->clean_after_us;
     return more && slice_us < due_us ? slice_us : due_us > now_us ? due_us : slice_us;
+}
+
+int64_t engine_mark_step(struct engine *g)
+{
+    int64_t due_us;
+    if (!engine_enter_leading(g, &due_us))
+        return due_us;
+    due_us = step(g);
+    engine_exit(g);
+    return due_us;
 }

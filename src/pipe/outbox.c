@@ -71,6 +71,14 @@ enum err outbox_read_pending(struct db *db, uint64_t after, uint64_t through, si
                       (struct reading){.after = after, .through = through, .max = max, .out = out});
 }
 
+enum err outbox_read_found(struct db *db, uint64_t after, uint64_t through, size_t max,
+                           struct outbox_slice *out)
+{
+    return read_slice(
+        db, (struct reading){
+                .after = after, .through = through, .max = max, .booked = true, .out = out});
+}
+
 enum err outbox_read_below(struct db *db, uint64_t mark, struct outbox_slice *out)
 {
     return read_slice(
@@ -151,7 +159,31 @@ enum err outbox_look(struct db *db, uint64_t position, struct outbox_found *out)
     return db_read(db, run_look, &l, NULL);
 }
 
+enum err outbox_waiting(struct tx *tx, uint64_t after, struct outbox_found *out)
+{
+    struct db_rows rows;
+    *out = (struct outbox_found){0};
+    enum err e = tx_query(tx,
+                          "SELECT type, COUNT(*), MIN(id) FROM (SELECT type, id FROM outbox "
+                          "WHERE state = 0 AND id > $1 ORDER BY id LIMIT $2) AS waiting "
+                          "GROUP BY type",
+                          DB_ARGS(DB_I64(after), DB_I64(OUTBOX_WAITING_MAX)), &rows);
+    while (!e && db_next(&rows)) {
+        enum event_type type;
+        uint64_t first = db_id(&rows, 2);
+        if (event_type_parse(db_text(&rows, 0), &type))
+            out->above[type] = (uint64_t)db_i64(&rows, 1);
+        out->first = out->first == 0 || first < out->first ? first : out->first;
+    }
+    return e ? e : db_rows_done(&rows);
+}
+
 /* ---- settling ---- */
+
+static enum err write_plainly(void *ctx, tx_fn run, void *arg)
+{
+    return db_write(ctx, run, arg, NULL);
+}
 
 struct settling {
     uint64_t after, through, settled;
@@ -210,14 +242,20 @@ static enum err run_settle(struct tx *tx, void *arg)
     return e;
 }
 
-enum err outbox_settle(struct db *db, uint64_t after, uint64_t through, size_t slice,
-                       uint64_t *settled)
+enum err outbox_settle_by(outbox_write write, void *ctx, uint64_t after, uint64_t through,
+                          size_t slice, uint64_t *settled)
 {
     struct settling s = {.after = after, .through = through, .slice = slice};
-    enum err e = db_write(db, run_settle, &s, NULL);
+    enum err e = write(ctx, run_settle, &s);
     if (!e)
         *settled = s.settled;
     return e;
+}
+
+enum err outbox_settle(struct db *db, uint64_t after, uint64_t through, size_t slice,
+                       uint64_t *settled)
+{
+    return outbox_settle_by(write_plainly, db, after, through, slice, settled);
 }
 
 /* ---- trimming ---- */
@@ -286,15 +324,21 @@ static enum err run_trim(struct tx *tx, void *arg)
     return e ? e : count_archived(tx, by_type);
 }
 
-enum err outbox_trim(struct db *db, uint64_t *after, uint64_t through, size_t slice,
-                     size_t *removed)
+enum err outbox_trim_by(outbox_write write, void *ctx, uint64_t *after, uint64_t through,
+                        size_t slice, size_t *removed)
 {
     struct trimming t = {.after = *after, .through = through, .slice = slice};
-    enum err e = db_write(db, run_trim, &t, NULL);
+    enum err e = write(ctx, run_trim, &t);
     *removed = e ? 0 : t.removed;
     if (!e)
         *after = t.removed < slice ? through : t.last;
     return e;
+}
+
+enum err outbox_trim(struct db *db, uint64_t *after, uint64_t through, size_t slice,
+                     size_t *removed)
+{
+    return outbox_trim_by(write_plainly, db, after, through, slice, removed);
 }
 
 enum err outbox_totals(struct tx *tx, struct outbox_totals *out)

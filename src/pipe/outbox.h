@@ -24,6 +24,9 @@ struct outbox_slice {
 /* Claims pending rows with after < id ≤ through. */
 enum err outbox_read_pending(struct db *db, uint64_t after, uint64_t through, size_t max,
                              struct outbox_slice *out);
+/* The same, with what the books have of them: for whoever begins to lead. */
+enum err outbox_read_found(struct db *db, uint64_t after, uint64_t through, size_t max,
+                           struct outbox_slice *out);
 /* Pending rows at or below the mark, with what the books have of them. */
 enum err outbox_read_below(struct db *db, uint64_t mark, struct outbox_slice *out);
 /* Pending and settled ones, with what the books have of them: after a restart,
@@ -38,6 +41,13 @@ struct outbox_found {
 /* `position`: where the relay starts; 0: at the mark. */
 enum err outbox_look(struct db *db, uint64_t position, struct outbox_found *out);
 
+/* Pending rows above `after`, of which at most OUTBOX_WAITING_MAX are counted; `first` as above. */
+enum { OUTBOX_WAITING_MAX = 20000 };
+enum err outbox_waiting(struct tx *tx, uint64_t after, struct outbox_found *out);
+
+/* How a write is made: by db_write, or behind a fence. */
+typedef enum err (*outbox_write)(void *ctx, tx_fn run, void *arg);
+
 /* Settles the first at most `slice` pending rows with after < id ≤ through and
  * saves how far that is as the mark; *settled: so far. */
 enum err outbox_settle(struct db *db, uint64_t after, uint64_t through, size_t slice,
@@ -46,6 +56,12 @@ enum err outbox_settle(struct db *db, uint64_t after, uint64_t through, size_t s
  * where none is left: parked rows and what is kept for them are passed over once, not each time. */
 enum err outbox_trim(struct db *db, uint64_t *after, uint64_t through, size_t slice,
                      size_t *removed);
+
+/* The same two, written by `write`. */
+enum err outbox_settle_by(outbox_write write, void *ctx, uint64_t after, uint64_t through,
+                          size_t slice, uint64_t *settled);
+enum err outbox_trim_by(outbox_write write, void *ctx, uint64_t *after, uint64_t through,
+                        size_t slice, size_t *removed);
 
 struct outbox_totals {
     uint64_t settled, archived;

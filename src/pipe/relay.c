@@ -13,6 +13,13 @@
  * All of this rests on one writer that gives ids in commit order: mark.c settles whatever is
  * pending up to the mark, also a row that this relay was never told of.
  *
+ * Where many nodes commit (shared), the hand-over queue is not used: nobody is told of what others
+ * commit, and it becomes visible in another order than that of its ids. The leader's relay asks the
+ * store for its horizon, below which nothing can appear any more, and reads the table up to there:
+ * so it meets all events of all nodes once, in the order of their ids, and the mark means what it
+ * always meant. Whoever committed an event brings the views up to date with it; it may have died
+ * before it did, so the relay does it once more before the event is begun.
+ *
  * A backlog does not hold up what is live: events in the queue above the end of what must be read
  * from the table are taken ahead of it, and join the others when the table is read so far. What
  * keeps an order waits for that (flight.h): an earlier event of its key may still be in the table.
@@ -25,7 +32,7 @@
 #include "base/fault.h"
 #include "base/id.h"
 #include "base/log.h"
-#include "pipe/state.h"
+#include "pipe/outcome.h"
 
 enum {
     OWED_EVERY_US = 10 * 1000,
@@ -33,7 +40,17 @@ enum {
     PUBLISH_A_LANE = 4 * RELAY_BATCH, /* units in one step */
     RESEND_A_POLL = 64,
     HOLD_A_STEP = 1024, /* units of a stopped lane put on the books, when every seat is taken */
+    ASK_IDLE_US = 25 * 1000, /* for the horizon, when nothing came for IDLE_AFTER_US */
+    IDLE_AFTER_US = 1000 * 1000,
 };
+
+void relay_init(struct relay *r)
+{
+    memset(r, 0, sizeof *r);
+    r->read_after_us = r->poll_after_us = r->log_after_us = INT64_MIN;
+    r->ask_after_us = r->moved_us = INT64_MIN;
+    atomic_store(&r->looked_us, INT64_MIN);
+}
 
 static void relay_log(struct relay *r, int64_t now_us, const char *message, struct log_field field)
 {
@@ -166,6 +183,45 @@ static void end_recovery(struct engine *g)
     }
 }
 
+/* Shared: the views know of these events before anybody else does. */
+static enum err apply_slice(struct engine *g)
+{
+    const struct outbox_slice *slice = &g->relay.slice;
+    struct event readable[OUTBOX_READ_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < slice->count; i++) {
+        if (slice->events[i].type < EVENT_TYPE_COUNT)
+            readable[n++] = slice->events[i];
+    }
+    return g->config.shared && g->apply && n ? g->apply(g->apply_ctx, readable, n) : OK;
+}
+
+static enum err read_table(struct engine *g, bool again, uint64_t through, size_t max)
+{
+    struct relay *r = &g->relay;
+    if (!again)
+        return outbox_read_pending(g->env.db, r->taken, through, max, &r->slice);
+    if (g->config.shared) /* views that outlive the process have what is settled */
+        return outbox_read_found(g->env.db, r->taken, through, max, &r->slice);
+    return outbox_read_again(g->env.db, r->taken, through, max, &r->slice);
+}
+
+/* What was read up to the horizon is all there is for now. */
+static void note_look(struct engine *g, int64_t now_us)
+{
+    struct relay *r = &g->relay;
+    bool found = r->slice.count > 0;
+    if (found) {
+        r->moved_us = now_us;
+        atomic_store(&r->last_event, r->slice.events[r->slice.count - 1].id);
+    }
+    bool all = r->taken >= atomic_load(&r->horizon) && r->taken >= r->recovered;
+    atomic_store(&r->looked_us, found || !all ? INT64_MIN : now_us);
+    for (int type = 0; all && type < EVENT_TYPE_COUNT; type++)
+        atomic_store_explicit(&g->offered[type], atomic_load(&g->taken[type]),
+                              memory_order_relaxed);
+}
+
 /* Rows up to `recovered` are read again as a whole, those above by their state.
  */
 static bool take_from_table(struct engine *g, uint64_t through, size_t max, int64_t now_us,
@@ -175,10 +231,12 @@ static bool take_from_table(struct engine *g, uint64_t through, size_t max, int6
     if (!may_read(r, now_us, due_us))
         return false;
     bool again = r->taken < r->recovered;
-    through = again ? r->recovered : through;
+    if (again && (!g->config.shared || r->recovered < through))
+        through = r->recovered;
     max = max < OUTBOX_READ_MAX ? max : OUTBOX_READ_MAX;
-    enum err e = again ? outbox_read_again(g->env.db, r->taken, through, max, &r->slice)
-                       : outbox_read_pending(g->env.db, r->taken, through, max, &r->slice);
+    enum err e = read_table(g, again, through, max);
+    if (!e)
+        e = apply_slice(g);
     if (e) {
         read_failed(r, e, now_us, due_us);
         return false;
@@ -190,11 +248,14 @@ static bool take_from_table(struct engine *g, uint64_t through, size_t max, int6
             mask = wanted_again(g, event, mask, r->slice.states[i], &r->slice);
         if (again && r->slice.states[i] == OUTBOX_PENDING && was_parked(event, &r->slice))
             mask = 0; /* released: found below the mark, and delivered aside */
-        consider(g, event, started_from_id(g, event->id, now_us), mask, false);
+        bool fresh = g->config.shared && event->id > r->recovered;
+        consider(g, event, started_from_id(g, event->id, now_us), mask, fresh);
         r->taken = event->id;
     }
     if (r->slice.count < max)
         r->taken = through; /* a short slice was the last one */
+    if (g->config.shared)
+        note_look(g, now_us);
     hand_over_read(&g->hand_over, r->taken);
     if (r->taken >= r->recovered)
         end_recovery(g);
@@ -233,6 +294,41 @@ static bool take(struct engine *g, size_t max, int64_t now_us, int64_t *due_us)
     if (popped)
         hand_over_pop(&g->hand_over, popped);
     return further || popped;
+}
+
+/* Shared: asks for the horizon when it is time to. False: there is nothing new below it. */
+static bool ask_horizon(struct engine *g, int64_t now_us, int64_t *due_us)
+{
+    struct relay *r = &g->relay;
+    uint64_t horizon = 0;
+    if (now_us < r->ask_after_us) {
+        *due_us = r->ask_after_us < *due_us ? r->ask_after_us : *due_us;
+        return false;
+    }
+    enum err e = db_horizon(g->env.db, &horizon);
+    if (e) {
+        read_failed(r, e, now_us, due_us);
+        return false;
+    }
+    int64_t every_us = g->config.horizon_every_ms * 1000;
+    bool idle = now_us - IDLE_AFTER_US > r->moved_us;
+    r->ask_after_us = now_us + (idle && every_us < ASK_IDLE_US ? ASK_IDLE_US : every_us);
+    *due_us = r->ask_after_us < *due_us ? r->ask_after_us : *due_us;
+    horizon = horizon < INT64_MAX ? horizon : INT64_MAX;
+    if (horizon > atomic_load(&r->horizon))
+        atomic_store(&r->horizon, horizon);
+    return atomic_load(&r->horizon) > r->taken;
+}
+
+/* The rows are read after the horizon was: whatever lies below it is among them. */
+static bool take_shared(struct engine *g, size_t max, int64_t now_us, int64_t *due_us)
+{
+    struct relay *r = &g->relay;
+    if (!may_read(r, now_us, due_us))
+        return false;
+    if (r->taken >= atomic_load(&r->horizon) && !ask_horizon(g, now_us, due_us))
+        return false;
+    return take_from_table(g, atomic_load(&r->horizon), max, now_us, due_us);
 }
 
 static void note_published(struct engine *g)
@@ -317,7 +413,9 @@ static bool begin_live(struct engine *g, int64_t now_us, int64_t *due_us)
     r->count = r->traced = 0;
     if (!room && make_room(g))
         return true;
-    if (!room || !take(g, room < RELAY_BATCH ? room : RELAY_BATCH, now_us, due_us))
+    size_t max = room < RELAY_BATCH ? room : RELAY_BATCH;
+    if (!room ||
+        !(g->config.shared ? take_shared(g, max, now_us, due_us) : take(g, max, now_us, due_us)))
         return false;
     flight_begin(&g->flight, r->starts, r->count, r->taken);
     tell_begun(g);
@@ -372,6 +470,8 @@ static bool poll_table(struct engine *g, int64_t now_us, int64_t *due_us)
         return false;
     r->traced = 0;
     enum err e = outbox_read_below(g->env.db, atomic_load(&g->mark.saved), &r->slice);
+    if (!e)
+        e = apply_slice(g);
     if (e) {
         read_failed(r, e, now_us, due_us);
         return false;
@@ -383,21 +483,39 @@ static bool poll_table(struct engine *g, int64_t now_us, int64_t *due_us)
     return r->slice.count > 0;
 }
 
+/* What a replay may not do is not sent to other nodes: they do not know what it was allowed. */
+static bool suppress(struct engine *g, const struct bus_message *m, int64_t now_us)
+{
+    if (outcome_allows(g, m))
+        return false;
+    struct outcomes o;
+    const struct bus_report r = {.kind = REPORT_DONE, .at_end = true, .suppressed = 1};
+    outcomes_begin(&o, (enum lane)m->lane, now_us, clock_wall_ms(g->env.clock));
+    outcome_note(&o, m, TRACE_SUPPRESSED, 1, 0, "the replay may not use this channel");
+    outcome_apply(g, &o, m, &r, NULL, false);
+    outcomes_end(g, &o);
+    return true;
+}
+
 /* Messages that a network may have lost. */
 static bool resend(struct engine *g, int64_t now_us)
 {
     struct bus_message overdue[RESEND_A_POLL];
-    if (g->bus->exact || g->config.resend_after_ms == 0)
+    if (!engine_may_repeat(g) || g->config.resend_after_ms == 0)
         return false;
     size_t n = flight_take_overdue(&g->flight, now_us - g->config.resend_after_ms * 1000, now_us,
                                    overdue, RESEND_A_POLL);
     for (size_t i = 0; i < n; i++) {
+        if (g->config.shared && suppress(g, &overdue[i], now_us))
+            continue;
         /* Within the limit: a lane that does not drain must not grow by this. */
         if (bus_publish(g->bus, &overdue[i]) == OK)
             atomic_fetch_add(&g->resent, 1);
     }
     if (n)
         engine_wake_up(g, ENGINE_WORKERS);
+    if (n == RESEND_A_POLL && g->config.shared) /* a node went with what it had in hand */
+        g->relay.poll_after_us = now_us;
     return n > 0;
 }
 
@@ -423,6 +541,14 @@ static uint64_t lane_holds(struct engine *g, enum lane lane)
     return stats.ready + stats.delayed + stats.taken;
 }
 
+/* Shared: what is stopped here is not sent to the others either. A breaker that opened by itself
+ * is each node's own. */
+static bool lane_rests(struct engine *g, enum lane lane)
+{
+    return g->config.shared && (atomic_load(&g->paused) || engine_lane_is_braked(g, lane) ||
+                                atomic_load(&g->lanes[lane].breaker.state) == BREAKER_BY_HAND);
+}
+
 /* Publishes what is owed to the lane, until it is full. True when something was
  * published. */
 static bool serve_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t *due_us)
@@ -430,6 +556,8 @@ static bool serve_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t
     uint64_t *held = &g->relay.lane_held[lane];
     struct bus_message m;
     int published = 0;
+    if (lane_rests(g, lane))
+        return false;
     if (*held && lane_holds(g, lane) > *held - *held / 8) {
         *due_us = now_us + OWED_EVERY_US < *due_us ? now_us + OWED_EVERY_US : *due_us;
         return false;
@@ -437,6 +565,10 @@ static bool serve_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t
     *held = 0;
     while (published < PUBLISH_A_LANE && flight_take_owed(&g->flight, lane, now_us, &m)) {
         FAULT(relay_before_publish);
+        if (g->config.shared && suppress(g, &m, now_us)) {
+            published++;
+            continue;
+        }
         if (bus_publish(g->bus, &m)) {
             flight_give_back(&g->flight, &m);
             uint64_t holds = lane_holds(g, lane);
@@ -453,6 +585,8 @@ static bool serve_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t
 static bool serve_lanes(struct engine *g, int64_t now_us, int64_t *due_us)
 {
     bool published = false;
+    if (!engine_may_lead(g)) /* taking may have taken long */
+        return false;
     for (int lane = 0; lane < LANE_COUNT; lane++)
         published |= serve_lane(g, (enum lane)lane, now_us, due_us);
     return published;
@@ -462,8 +596,9 @@ static bool serve_lanes(struct engine *g, int64_t now_us, int64_t *due_us)
 
 static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
 {
-    bool worked = poll(g, now_us, due_us);
-    worked |= begin_ahead(g);
+    bool worked = g->config.shared && outcome_hear(g, now_us);
+    worked |= poll(g, now_us, due_us);
+    worked |= !g->config.shared && begin_ahead(g);
     worked |= begin_live(g, now_us, due_us);
     if (serve_lanes(g, now_us, due_us)) {
         engine_wake_up(g, ENGINE_WORKERS);
@@ -476,7 +611,7 @@ static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
 
 /* Going to sleep: says so first and then looks once more. Whoever brings news
  * after that look sees the flag and wakes us. */
-int64_t engine_relay_step(struct engine *g)
+static int64_t step(struct engine *g)
 {
     int64_t now_us = clock_mono_us(g->env.clock);
     int64_t due_us = INT64_MAX;
@@ -485,4 +620,16 @@ int64_t engine_relay_step(struct engine *g)
     atomic_store(&g->asleep[ENGINE_RELAY], true);
     due_us = INT64_MAX;
     return work(g, now_us, &due_us) ? now_us : due_us;
+}
+
+int64_t engine_relay_step(struct engine *g)
+{
+    int64_t due_us;
+    if (!engine_enter_leading(g, &due_us)) {
+        atomic_store(&g->asleep[ENGINE_RELAY], true);
+        return due_us;
+    }
+    due_us = step(g);
+    engine_exit(g);
+    return due_us;
 }

@@ -115,6 +115,15 @@ struct replays *replays_new(struct db *db, struct clock *clock, const struct rul
     return r;
 }
 
+void replays_forget(struct replays *r)
+{
+    memset(r->slots, 0, sizeof r->slots);
+    r->grant_count = r->turn = 0;
+    r->rest = NULL;
+    r->rest_until_us = r->look_after_us = 0;
+    atomic_store(&r->poked, true);
+}
+
 void replays_free(struct replays *r)
 {
     if (!r)
@@ -127,6 +136,11 @@ void replays_poke(struct replays *r)
 {
     atomic_store(&r->poked, true);
     r->host.wake(r->host.ctx);
+}
+
+static enum err write(struct replays *r, tx_fn run, void *arg)
+{
+    return r->host.write ? r->host.write(r->host.ctx, run, arg) : db_write(r->db, run, arg, NULL);
 }
 
 static void complain(struct replays *r, int64_t now_us, const char *message, uint64_t job,
@@ -225,7 +239,7 @@ static enum err run_refusal(struct tx *tx, void *arg)
 static void refuse(struct replays *r, const struct job *job, const char *why, int64_t now_us)
 {
     struct refusal x = {.job = job->id, .why = why, .now_ms = clock_wall_ms(r->clock)};
-    enum err e = db_write(r->db, run_refusal, &x, NULL);
+    enum err e = write(r, run_refusal, &x);
     if (!e || e == ERR_CONFLICT)
         return;
     complain(r, now_us, "a replay that cannot run could not be marked as failed", job->id, e);
@@ -418,7 +432,7 @@ static bool save(struct replays *r, struct slot *s, bool finish, int64_t now_us)
         x.counts = s->window.left;
         pthread_mutex_unlock(&r->lock);
         FAULT(replay_before_save);
-        e = db_write(r->db, run_save, &x, NULL);
+        e = write(r, run_save, &x);
     }
     if (!e) {
         FAULT(replay_after_save);

@@ -93,8 +93,9 @@ struct replay_host {
      * any thread, also before begin returns. */
     bool (*begin)(void *ctx, uint64_t job, const struct event *e, uint32_t rule_mask);
     bool (*live_is_late)(void *ctx);
-    bool (*braked)(void *ctx); /* the store is at risk: rest */
-    void (*wake)(void *ctx);   /* replays_step should be called soon */
+    bool (*braked)(void *ctx);                          /* the store is at risk: rest */
+    void (*wake)(void *ctx);                            /* replays_step should be called soon */
+    enum err (*write)(void *ctx, tx_fn run, void *arg); /* how jobs are written; NULL: db_write */
 };
 
 struct replays;
@@ -104,6 +105,8 @@ void replays_free(struct replays *r);
 /* At the start, before anything is delivered: what earlier jobs were allowed. Their deliveries on
  * the books may be due at once, and one that is not allowed ends without having acted. */
 enum err replays_recover(struct replays *r);
+/* How replays_new left it. Nobody else may be at it. */
+void replays_forget(struct replays *r);
 /* One bounded unit of work (blocking SQL); when to call again (monotonic µs). One caller. */
 int64_t replays_step(struct replays *r);
 /* The engine is done with an event of a job. Any thread. `failed`: part of it is on the books.

@@ -31,11 +31,36 @@ uint64_t engine_oldest_pending(struct engine *g)
 
 /* ---- the sample ---- */
 
+struct counting {
+    struct truth_counts counts;
+    bool shared;
+    uint64_t taken;
+    struct outbox_found waiting; /* above that, shared */
+};
+
 static enum err run_count(struct tx *tx, void *arg)
 {
-    struct truth_counts *c = arg;
-    enum err e = book_counts(tx, c->books, ENGINE_COUNTS_MAX, &c->book_count);
-    return e ? e : outbox_totals(tx, &c->outbox);
+    struct counting *c = arg;
+    enum err e = book_counts(tx, c->counts.books, ENGINE_COUNTS_MAX, &c->counts.book_count);
+    if (!e)
+        e = outbox_totals(tx, &c->counts.outbox);
+    return e || !c->shared ? e : outbox_waiting(tx, c->taken, &c->waiting);
+}
+
+/* Nobody tells a leader what was committed: it counts what it has not taken yet, also beyond the
+ * horizon, where something may hold it up. The relay is at it meanwhile; by the next sample it is
+ * right again. */
+static void note_waiting(struct engine *g, const struct counting *c)
+{
+    struct flight_counts counts;
+    flight_count(&g->flight, &counts);
+    if (counts.passed != c->taken)
+        return; /* it got on: what was counted is being taken */
+    atomic_store_explicit(&g->oldest_found, c->waiting.first, memory_order_relaxed);
+    for (int type = 0; type < EVENT_TYPE_COUNT; type++)
+        atomic_store_explicit(&g->offered[type],
+                              atomic_load(&g->taken[type]) + c->waiting.above[type],
+                              memory_order_relaxed);
 }
 
 static const struct book_count *find_count(const struct truth_counts *c, const struct rule *rule)
@@ -93,25 +118,50 @@ static size_t read_cells(struct engine *g, const struct truth_counts *counts,
     return flight.cell_count;
 }
 
-int64_t engine_sample_step(struct engine *g)
+static int64_t step(struct engine *g)
 {
-    struct truth_counts fresh;
+    struct counting c = {.shared = g->config.shared};
     struct cell_raw cells[FLIGHT_CELLS_MAX];
     int64_t now_us = clock_mono_us(g->env.clock);
-    enum err e = db_read(g->env.db, run_count, &fresh, NULL);
+    if (c.shared) {
+        struct flight_counts counts;
+        flight_count(&g->flight, &counts);
+        c.taken = counts.passed;
+    }
+    enum err e = db_read(g->env.db, run_count, &c, NULL);
+    if (!e && c.shared)
+        note_waiting(g, &c);
     pthread_mutex_lock(&g->counts_lock);
     if (!e)
-        g->counts = fresh;
+        g->counts = c.counts;
     else
-        fresh = g->counts; /* as they were: the store says elsewhere that it cannot
-                              be read */
+        c.counts = g->counts; /* as they were: the store says elsewhere that it cannot
+                                 be read */
     pthread_mutex_unlock(&g->counts_lock);
-    size_t n = read_cells(g, &fresh, cells);
+    size_t n = read_cells(g, &c.counts, cells);
     freshness_sample(g->freshness, cells, n, now_us);
     return now_us + FRESHNESS_SAMPLE_US;
 }
 
+int64_t engine_sample_step(struct engine *g)
+{
+    int64_t due_us;
+    if (!engine_enter_leading(g, &due_us))
+        return due_us;
+    due_us = step(g);
+    engine_exit(g);
+    return due_us;
+}
+
 /* ---- statistics ---- */
+
+static void read_work(const struct lane_work *work, struct lane_work_stats *out)
+{
+    out->delivered = atomic_load_explicit(&work->delivered, memory_order_relaxed);
+    out->repeated = atomic_load_explicit(&work->repeated, memory_order_relaxed);
+    out->skipped = atomic_load_explicit(&work->skipped, memory_order_relaxed);
+    out->failed = atomic_load_explicit(&work->failed, memory_order_relaxed);
+}
 
 static void count_lane(struct engine *g, enum lane lane, const struct flight_counts *counts,
                        struct lane_stats *out)
@@ -130,10 +180,13 @@ static void count_lane(struct engine *g, enum lane lane, const struct flight_cou
     lane_gate_look(&l->gate, &out->concurrency, &out->rate, &busy);
     out->in_flight = busy < units ? busy : units;
     out->backlog = units - out->in_flight;
-    out->delivered = atomic_load_explicit(&l->delivered, memory_order_relaxed);
-    out->repeated = atomic_load_explicit(&l->repeated, memory_order_relaxed);
-    out->skipped = atomic_load_explicit(&l->skipped, memory_order_relaxed);
-    out->failed = atomic_load_explicit(&l->failed, memory_order_relaxed);
+    struct lane_work_stats told;
+    read_work(&l->own, &out->own);
+    read_work(&l->told, &told);
+    out->delivered = out->own.delivered + told.delivered;
+    out->repeated = out->own.repeated + told.repeated;
+    out->skipped = out->own.skipped + told.skipped;
+    out->failed = out->own.failed + told.failed;
     out->oldest_age_ms = engine_age_ms(g, oldest);
     breaker_look(&l->breaker, &out->breaker);
 }
@@ -160,7 +213,7 @@ static void count_states(struct engine *g, const struct flight_counts *flight,
     pthread_mutex_unlock(&g->counts_lock);
 }
 
-void engine_stats(struct engine *g, struct engine_stats *out)
+static void count_all(struct engine *g, struct engine_stats *out)
 {
     struct flight_counts counts;
     flight_count(&g->flight, &counts);
@@ -174,6 +227,10 @@ void engine_stats(struct engine *g, struct engine_stats *out)
         .resent = atomic_load(&g->resent),
         .late = atomic_load(&g->late),
         .blocked_keys = counts.blocked_keys,
+        .stale = atomic_load(&g->stale),
+        .reports = atomic_load(&g->reports),
+        .reports_unmatched = atomic_load(&g->reports_unmatched),
+        .unknown_rules = atomic_load(&g->unknown_rules),
     };
     count_states(g, &counts, &out->states);
     out->undone = out->states.pending + counts.undone;
@@ -181,6 +238,26 @@ void engine_stats(struct engine *g, struct engine_stats *out)
     out->oldest_undone_ms = out->undone ? engine_age_ms(g, oldest) : 0;
     for (int lane = 0; lane < LANE_COUNT; lane++)
         count_lane(g, (enum lane)lane, &counts, &out->lanes[lane]);
+}
+
+/* A node that does not lead knows its own switches, and what it passed over. */
+static void count_little(struct engine *g, struct engine_stats *out)
+{
+    static const struct flight_counts none;
+    *out = (struct engine_stats){.stale = atomic_load(&g->stale),
+                                 .unknown_rules = atomic_load(&g->unknown_rules)};
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        count_lane(g, (enum lane)lane, &none, &out->lanes[lane]);
+}
+
+void engine_stats(struct engine *g, struct engine_stats *out)
+{
+    if (!engine_peek(g)) {
+        count_little(g, out);
+        return;
+    }
+    count_all(g, out);
+    engine_exit(g);
 }
 
 /* ---- one event ---- */
@@ -212,16 +289,26 @@ static void look_at(void *ctx, const struct flight_seat *s, const struct flight_
                             .out = u->state == UNIT_OUT};
 }
 
+/* Has the relay yet to take it? */
+static bool is_pending(struct engine *g, uint64_t event)
+{
+    struct flight_counts counts;
+    flight_count(&g->flight, &counts);
+    bool was_ahead = event > counts.ahead_after && event <= counts.ahead_passed;
+    if (event <= counts.passed || was_ahead)
+        return false;
+    if (g->config.shared) /* nobody told us of it: one that could be there by now */
+        return id_time_ms(event) <= clock_wall_ms(g->env.clock) + 1000;
+    return event <= atomic_load_explicit(&g->hand_over.offered, memory_order_acquire);
+}
+
 void engine_look(struct engine *g, uint64_t event, struct event_look *out)
 {
     *out = (struct event_look){.stage = STAGE_UNKNOWN};
     struct looking l = {g, out};
-    if (flight_look(&g->flight, event, look_at, &l))
+    if (!engine_peek(g))
         return;
-    struct flight_counts counts;
-    flight_count(&g->flight, &counts);
-    bool was_ahead = event > counts.ahead_after && event <= counts.ahead_passed;
-    if (event > counts.passed && !was_ahead &&
-        event <= atomic_load_explicit(&g->hand_over.offered, memory_order_acquire))
+    if (!flight_look(&g->flight, event, look_at, &l) && is_pending(g, event))
         out->stage = STAGE_PENDING;
+    engine_exit(g);
 }

@@ -1,6 +1,6 @@
-/* The engine's inside, shared by its files: engine.c owns the whole; relay.c,
- * worker.c with audience.c and act.c, book.c, mark.c and sample.c own a step
- * each. Nothing outside pipe/ includes this.
+/* The engine's inside, shared by its files: engine.c owns the whole and lead.c
+ * its life among other nodes; relay.c, worker.c with audience.c, act.c and
+ * outcome.c, book.c, mark.c and sample.c own a step each. Nothing outside pipe/ includes this.
  *
  * Who touches what: the parts named after a step belong to that step (one
  * caller each); everything else is shared, and has its own lock or is atomic.
@@ -30,10 +30,15 @@ enum {
     LOG_AGAIN_US = 60 * 1000 * 1000, /* a failure that lasts is told once a minute */
 };
 
+/* What was delivered in a lane since the start. */
+struct lane_work {
+    _Atomic uint64_t delivered, repeated, skipped, failed;
+};
+
 struct engine_lane {
     _Alignas(64) struct lane_gate gate;
     struct breaker breaker;
-    _Atomic uint64_t delivered, repeated, skipped, failed;
+    struct lane_work own, told; /* by this node's workers; by those of others, while it leads */
     _Atomic int64_t log_after_us;
 };
 
@@ -46,6 +51,12 @@ struct relay {
                                        was not */
     int64_t read_after_us;          /* not before: the last read failed */
     int64_t poll_after_us;
+    int64_t ask_after_us;        /* shared: when the horizon is asked for next */
+    int64_t moved_us;            /* … when it last let new events through */
+    _Atomic uint64_t horizon;    /* … as last asked for; all below that is there was read */
+    _Atomic uint64_t last_event; /* … the last one taken, or there when this node began to lead */
+    _Atomic int64_t looked_us;   /* … when the table was last read up to the horizon in vain;
+                                    INT64_MIN: there was something */
     int64_t log_after_us;
     uint64_t found[EVENT_TYPE_COUNT]; /* rows there at the start, not yet taken */
     size_t count;
@@ -62,6 +73,7 @@ struct mark {
     int64_t clean_after_us; /* when closed deliveries and old inbox entries go next */
     int64_t log_after_us;
     _Atomic bool trim_again; /* rows were settled below that */
+    uint64_t safe; /* remote views: everything up to here is in a copy of them that was saved */
 };
 
 /* What truth counts, as of the last sample. */
@@ -88,6 +100,19 @@ struct engine {
 
     _Atomic bool paused, braked_expansion, braked_bulk;
     _Atomic bool asleep[ENGINE_REPLAYS + 1]; /* by sleeper: its step returned a later time */
+
+    /* shared: who enters here finds the parts below as they are; who begins or ends to lead has it
+     * alone */
+    pthread_rwlock_t life;
+    _Atomic bool leads, must_resign;
+    _Atomic int64_t lead_until_us;
+    _Atomic uint64_t term;      /* that it leads in, or led last */
+    _Atomic uint64_t seen_term; /* the newest it knows of */
+    pthread_mutex_t save_lock;  /* of the views: see engine_save_views */
+    engine_applier apply;
+    void *apply_ctx;
+    int64_t jobs_after_us; /* when the jobs are looked at next, whether told of or not */
+    _Atomic uint64_t stale, reports, reports_unmatched, unknown_rules;
 
     struct hand_over hand_over;
     struct flight flight;
@@ -130,6 +155,46 @@ static inline bool is_retry(uint8_t kind)
 /* Its breaker is open, or somebody stopped it. */
 bool engine_lane_is_stopped(struct engine *g, enum lane lane);
 
+/* May a message come twice, or be worked on by somebody else? */
+static inline bool engine_may_repeat(const struct engine *g)
+{
+    return !g->bus->exact || g->config.shared;
+}
+
+/* ---- lead.c ---- */
+
+#define ENGINE_LEASE "engine"
+
+/* Around everything that touches flight, books, relay, mark or replays; not to be nested. A process
+ * that is alone needs no lock: it leads from engine_recover to its end. */
+static inline void engine_enter(struct engine *g)
+{
+    if (g->config.shared)
+        pthread_rwlock_rdlock(&g->life);
+}
+static inline void engine_exit(struct engine *g)
+{
+    if (g->config.shared)
+        pthread_rwlock_unlock(&g->life);
+}
+/* For the steps of a leader. False: this node does not lead, or should not; the step has nothing to
+ * do until *again_us, and did not enter. */
+bool engine_enter_leading(struct engine *g, int64_t *again_us);
+/* … asked for again in the middle of a step, before anything is sent. */
+bool engine_may_lead(struct engine *g);
+/* For whoever only looks, and never waits. False: it does not lead, and was not entered. */
+bool engine_peek(struct engine *g);
+/* False: a unit of this term is a former leader's. Learns of new ones. */
+bool engine_knows_term(struct engine *g, uint64_t term);
+/* A leader's write: shared, it happens only while its term is the one in truth. */
+enum err engine_write(struct engine *g, tx_fn run, void *arg);
+/* Makes what the workers did to remote views safe. OK at once for views that are not. */
+enum err engine_save_views(struct engine *g);
+
+/* ---- engine.c ---- */
+
+/* Sets everything by what is found in truth: at the start, or when this node begins to lead. */
+enum err engine_read_truth(struct engine *g);
 /* ---- finish.c ---- */
 
 /* The name of the unit that a message stands for. */
@@ -141,6 +206,18 @@ void engine_finished(struct engine *g, const struct flight_exit *x, int64_t now_
 
 /* What is due next, and which order keys wait behind deliveries on the books. */
 enum err book_recover(struct engine *g);
+/* Nothing of it was written: messages that waited for it end all the same. */
+void book_forget(struct engine *g);
+/* As engine_books_changed, from inside. */
+void engine_stir_books(struct engine *g);
+
+/* ---- relay.c ---- */
+
+void relay_init(struct relay *r);
+
+/* ---- mark.c ---- */
+
+void mark_init(struct mark *m);
 
 /* ---- audience.c ---- */
 

@@ -22,7 +22,10 @@
  *     given again, perhaps elsewhere: it may come twice or out of order then, as it was last
  *     published, and what a former taker still says of it (ack, retry) is ignored. publish says
  *     ERR_OVERLOADED while too much waits for its confirm, ERR_UNAVAILABLE while the engine is away
- *     and no more can wait for it. No call waits for longer than a moment. */
+ *     and no more can wait for it. No call waits for longer than a moment.
+ *  7. A lane that was opened as quiet gives nothing until somebody listens to it. When it is quiet
+ *     again, what was taken from it and not acked, and what had arrived, goes back: another node
+ *     that listens gets it. */
 #pragma once
 
 #include <stdbool.h>
@@ -37,6 +40,28 @@ struct bus;
 
 enum { BUS_LANES_MAX = 16 };
 
+/* What became of a unit of work, told to the node that leads by whoever did it. */
+enum report_kind {
+    REPORT_NONE,   /* not a report: a unit to be worked on */
+    REPORT_DONE,   /* delivered */
+    REPORT_AHEAD,  /* being delivered up to `next`; the walk can go on there in a unit of its own */
+    REPORT_MOVED,  /* delivered up to `next`: the unit itself goes on there */
+    REPORT_AGAIN,  /* delivered in part: the same unit once more */
+    REPORT_SPLIT,  /* a large fan-out: nothing was delivered, it belongs in the large lanes */
+    REPORT_FAILED, /* by `error` */
+};
+
+struct bus_report {
+    uint8_t kind;
+    uint8_t error; /* enum err */
+    bool at_end;   /* its walk is over */
+    bool ahead;    /* FAILED: the walk went on elsewhere, from `next` */
+    uint16_t node; /* who tells */
+    uint64_t next; /* a position in the audience */
+    uint32_t members, delivered, repeated, skipped, duplicates, suppressed;
+    int64_t asked_ms; /* FAILED: the pause that the other side asked for */
+};
+
 struct bus_message {
     struct event event; /* card is NULL here */
     uint16_t rule;      /* index into the rule table */
@@ -48,7 +73,9 @@ struct bus_message {
     uint64_t seat;   /* … */
     uint64_t owner;  /* … on whose behalf: a delivery on the books, a replay; 0: live */
     uint64_t replay; /* the replay it belongs to, also as a retry; 0: none */
-    uint64_t tag;    /* the engine's: identifies the message for ack and retry */
+    uint64_t term;   /* of the leader that published it; 0: there is only this process */
+    struct bus_report report;
+    uint64_t tag; /* the engine's: identifies the message for ack and retry */
 };
 
 struct bus_lane_stats {
@@ -66,6 +93,10 @@ struct bus_ops {
     /* when a delayed one is due; INT64_MAX: none */
     int64_t (*next_due_us)(struct bus *b, uint16_t lane);
     void (*lane_stats)(struct bus *b, uint16_t lane, struct bus_lane_stats *out);
+    /* A quiet lane begins, or ends, to be given to this taker. NULL: no lane is quiet. */
+    void (*listen)(struct bus *b, uint16_t lane, bool on);
+    /* Is there somebody at the other end? NULL: always. */
+    bool (*is_connected)(struct bus *b);
     void (*free)(struct bus *b);
 };
 
@@ -103,6 +134,15 @@ static inline int64_t bus_next_due_us(struct bus *b, uint16_t lane)
 static inline void bus_lane_stats(struct bus *b, uint16_t lane, struct bus_lane_stats *out)
 {
     b->ops->lane_stats(b, lane, out);
+}
+static inline void bus_listen(struct bus *b, uint16_t lane, bool on)
+{
+    if (b->ops->listen)
+        b->ops->listen(b, lane, on);
+}
+static inline bool bus_is_connected(struct bus *b)
+{
+    return !b->ops->is_connected || b->ops->is_connected(b);
 }
 static inline void bus_free(struct bus *b)
 {

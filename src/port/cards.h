@@ -15,7 +15,11 @@
  *  5. Memory stays under the stated budget.
  *  6. Every change (of a post, its counters, its being gone, an account, a like), also of what is
  *     not cached, gives its key another ticket before it returns; a fill or an eviction does not.
- *     So equal tickets mean: nothing was changed that a get could show. */
+ *     So equal tickets mean: nothing was changed that a get could show.
+ *  7. write() does what its items say, in their order; one that other processes change, too, sends
+ *     them all at once.
+ *  8. Of shared cards: while doubt() is on no get finds anything and no fill is taken. Changes are
+ *     written as ever. */
 #pragma once
 
 #include <stdbool.h>
@@ -45,6 +49,30 @@ enum card_state { CARD_MISSING, CARD_FOUND, CARD_GONE };
 
 typedef uint64_t card_ticket;
 
+/* One of many things to be written at once. Those above the line are fills and name a ticket; those
+ * below are changes. */
+enum card_write_kind {
+    CARD_FILL_POST,    /* ticket, card */
+    CARD_FILL_ACCOUNT, /* ticket, id, json */
+    /* ---- */
+    CARD_CHANGE_POST,    /* card */
+    CARD_POST_GONE,      /* id */
+    CARD_FORGET_POST,    /* id: somebody changed it, how is not known here */
+    CARD_POST_COUNTS,    /* id, likes, comments; -1 leaves one as it is */
+    CARD_FORGET_ACCOUNT, /* id */
+    CARD_LIKE,           /* viewer, id, on */
+};
+
+struct card_write {
+    enum card_write_kind kind;
+    bool on;
+    card_ticket ticket;
+    uint64_t id, viewer;
+    int64_t likes, comments;
+    const struct post_card *card;
+    struct str json;
+};
+
 struct card_stats {
     uint64_t post_hits, post_misses, posts, accounts, like_sets, tombstones, bytes, bytes_max;
 };
@@ -65,6 +93,8 @@ struct cards_ops {
     void (*put_likes)(struct cards *c, card_ticket ticket, uint64_t viewer, const uint64_t *ids,
                       size_t n, uint64_t floor);
     void (*like)(struct cards *c, uint64_t viewer, uint64_t post, bool on);
+    void (*write)(struct cards *c, const struct card_write *writes, size_t n);
+    void (*doubt)(struct cards *c, bool on); /* of shared cards; NULL elsewhere */
     void (*stats)(struct cards *c, struct card_stats *out);
     void (*free)(struct cards *c);
 };
@@ -162,6 +192,25 @@ static inline void cards_put_likes(struct cards *c, card_ticket ticket, uint64_t
 static inline void cards_like(struct cards *c, uint64_t viewer, uint64_t post, bool on)
 {
     c->ops->like(c, viewer, post, on);
+}
+
+/* Many at once; nothing that is pointed to is needed afterwards. */
+static inline void cards_write(struct cards *c, const struct card_write *writes, size_t n)
+{
+    c->ops->write(c, writes, n);
+}
+
+/* A change of a post that is not known in full: what is cached of it goes. */
+static inline void cards_forget_post(struct cards *c, uint64_t id)
+{
+    c->ops->write(c, &(struct card_write){.kind = CARD_FORGET_POST, .id = id}, 1);
+}
+
+/* What the cards hold may be out of date, and is not looked at until this is off again. */
+static inline void cards_doubt(struct cards *c, bool on)
+{
+    if (c->ops->doubt)
+        c->ops->doubt(c, on);
 }
 
 static inline void cards_stats(struct cards *c, struct card_stats *out)

@@ -179,6 +179,19 @@ void db_stats(struct db *db, struct db_stats *out)
     db->ops->stats(db, out);
 }
 
+enum err db_horizon(struct db *db, uint64_t *id)
+{
+    if (db->ops->horizon)
+        return db->ops->horizon(db, id);
+    *id = UINT64_MAX; /* the commit hook tells of everything, in order */
+    return OK;
+}
+
+enum err db_now(struct db *db, int64_t *wall_ms, int64_t *error_us)
+{
+    return db->ops->now ? db->ops->now(db, wall_ms, error_us) : ERR_INVALID;
+}
+
 void db_stop(struct db *db)
 {
     db->ops->stop(db);

@@ -151,6 +151,9 @@ struct db_ops {
     enum err (*rows_done)(struct db_rows *rows);
     enum err (*backup)(struct db *db, const char *path,
                        void (*progress)(void *arg, int done, int total), void *arg);
+    /* Of a shared engine; NULL elsewhere. */
+    enum err (*horizon)(struct db *db, uint64_t *id);
+    enum err (*now)(struct db *db, int64_t *wall_ms, int64_t *error_us);
     void (*stats)(struct db *db, struct db_stats *out);
     void (*stop)(struct db *db); /* refuse new jobs, finish the queue, join threads */
     void (*free)(struct db *db); /* after stop */
@@ -161,6 +164,8 @@ typedef void (*db_commit_hook)(void *ctx, const struct event *events, size_t n);
 
 struct db {
     const struct db_ops *ops;
+    bool shared; /* other nodes write to it: events become visible in another order than that of
+                    their ids, and the commit hook tells of this node's alone */
     struct id_gen *ids;
     db_commit_hook on_commit; /* set once, before the first submit */
     void *on_commit_ctx;
@@ -172,5 +177,12 @@ struct db {
 enum err db_backup(struct db *db, const char *path,
                    void (*progress)(void *arg, int done, int total), void *arg);
 void db_stats(struct db *db, struct db_stats *out);
+/* Every event with an id at or below *id that will ever be committed, by whatever node, is
+ * committed now: who reads after this sees it. It lags behind the present by some 30 ms and by the
+ * longest open write. Not shared: UINT64_MAX. Blocking. */
+enum err db_horizon(struct db *db, uint64_t *id);
+/* The store's own time, right within ± *error_us (half the way there and back). Only of a shared
+ * store. Blocking. */
+enum err db_now(struct db *db, int64_t *wall_ms, int64_t *error_us);
 void db_stop(struct db *db);
 void db_free(struct db *db);

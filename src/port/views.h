@@ -40,7 +40,15 @@
  *     never overlooked. It may say "changed" without a reason.
  * 10. An engine that has lost its state, or a part of it, says so instead of answering from the
  *     rest: home() reports UINT64_MAX and rebuild_begin() ERR_CONFLICT, visible() ERR_NEEDS_TRUTH,
- *     audience() ERR_UNAVAILABLE, until it was loaded again. */
+ *     audience() ERR_UNAVAILABLE, until it was loaded again.
+ * 11. Of an engine that outlives the process (`remote`): save() makes a second copy of everything
+ *     done before it, where there is a place for one. ERR_CONFLICT: some of what was done since the
+ *     last save that succeeded may be lost (its only copy died); the next save begins anew. clear()
+ *     takes everything away, cards included, and leaves the engine as one that lost its state (10);
+ *     loaded() ends that. While doubt() is on it answers this process as one that lost its state,
+ *     whatever it holds. is_complete() says whether it holds everything, doubted or not, and to
+ *     everybody the same; ERR_UNAVAILABLE: nobody answers. Reads do not wait for an engine that is
+ *     known to be away. */
 #pragma once
 
 #include <stdbool.h>
@@ -126,6 +134,11 @@ struct views_ops {
     enum err (*neighbours)(struct views *v, uint64_t account, bool followers, uint64_t after,
                            uint64_t *ids, size_t max, size_t *n);
     enum err (*save)(struct views *v, uint64_t position);
+    /* Of a remote engine; NULL elsewhere. */
+    enum err (*clear)(struct views *v);
+    enum err (*loaded)(struct views *v);
+    enum err (*is_complete)(struct views *v, bool *complete);
+    void (*doubt)(struct views *v, bool on);
     void (*stats)(struct views *v, struct view_stats *out);
     void (*free)(struct views *v);
 };
@@ -139,6 +152,8 @@ struct views {
     uint64_t loaded_position; /* what the state found at open covers; 0: nothing was found, or it
                                  is not complete */
     size_t cap;               /* entries a timeline holds at most */
+    bool remote;              /* other nodes use the same state, and every call may block: never on
+                                 an event loop */
     uint64_t epoch; /* positions in walks (audience_cursor.after) mean something only to views of
                        the same epoch */
 };
@@ -252,6 +267,23 @@ static inline enum err views_neighbours(struct views *v, uint64_t account, bool 
 static inline enum err views_save(struct views *v, uint64_t position)
 {
     return v->ops->save(v, position);
+}
+/* The four below: remote engines only. */
+static inline enum err views_clear(struct views *v)
+{
+    return v->ops->clear(v);
+}
+static inline enum err views_loaded(struct views *v)
+{
+    return v->ops->loaded(v);
+}
+static inline enum err views_is_complete(struct views *v, bool *complete)
+{
+    return v->ops->is_complete(v, complete);
+}
+static inline void views_doubt(struct views *v, bool on)
+{
+    v->ops->doubt(v, on);
 }
 static inline void views_stats(struct views *v, struct view_stats *out)
 {

@@ -20,21 +20,25 @@
 #include "broker.h"
 #include "bus/local.h"
 #include "bus/rabbitmq.h"
+#include "bus/spill.h"
 #include "port/bus.h"
 
-enum { LANES = 3, LIMIT = 100, PATIENCE_S = 20 };
+enum { LANES = 4, QUIET = 3, LIMIT = 100, ROOM = 30, PATIENCE_S = 20 };
 
 /* A place is where an engine that keeps messages keeps them: a new one for each test. */
 struct factory {
     const char *name;
     struct bus *(*open)(const size_t *limits, const char *place);
     void (*forget)(const char *place);
+    bool keeps_order; /* false: made of two, each of which does */
 };
 
 static struct bus *open_local(const size_t *limits, const char *place)
 {
     (void)place;
-    return bus_local_new(LANES, limits);
+    struct bus *b = bus_local_new(LANES, limits);
+    bus_local_quiet(b, 1U << QUIET);
+    return b;
 }
 
 static void forget_local(const char *place)
@@ -42,7 +46,7 @@ static void forget_local(const char *place)
     (void)place;
 }
 
-static const char *const lane_names[LANES] = {"first", "second", "third"};
+static const char *const lane_names[LANES] = {"first", "second", "third", "quiet"};
 
 /* The prefetch leaves room for all that the tests take or delay at once. */
 static struct bus *open_rabbitmq(const size_t *limits, const char *place)
@@ -56,6 +60,8 @@ static struct bus *open_rabbitmq(const size_t *limits, const char *place)
                                      .lanes = LANES,
                                      .lane_names = lane_names,
                                      .lane_limits = limits,
+                                     .quiet = 1U << QUIET,
+                                     .transient = 1U << QUIET,
                                      .prefetch = 3 * LIMIT,
                                      .clock = &clock.clock};
     if (bus_rabbitmq_open(&config, &b, detail))
@@ -68,10 +74,40 @@ static void forget_rabbitmq(const char *place)
     broker_forget(place, lane_names, LANES);
 }
 
+/* The room here and the limit there are the limit together; the quiet lane has no room here. */
+static struct bus *spill_over(struct bus *(*open)(const size_t *limits, const char *place),
+                              const size_t *limits, const char *place)
+{
+    size_t here[LANES], there[LANES];
+    for (int i = 0; i < LANES; i++) {
+        here[i] = limits[i];
+        there[i] = i == QUIET ? limits[i] : limits[i] - ROOM;
+    }
+    struct bus *remote = open(there, place);
+    if (!remote)
+        return NULL;
+    struct bus *b = bus_spill_new(bus_local_new(LANES, here), remote, (1U << QUIET) - 1, ROOM);
+    bus_spill_hold(b, true);
+    return b;
+}
+
+static struct bus *open_spill(const size_t *limits, const char *place)
+{
+    return spill_over(open_local, limits, place);
+}
+
+static struct bus *open_spill_rabbitmq(const size_t *limits, const char *place)
+{
+    return spill_over(open_rabbitmq, limits, place);
+}
+
 static const struct factory factories[] = {
-    {"local", open_local, forget_local},
-    {"rabbitmq", open_rabbitmq, forget_rabbitmq},
+    {"local", open_local, forget_local, true},
+    {"spill", open_spill, forget_local, false},
+    {"rabbitmq", open_rabbitmq, forget_rabbitmq, true},
+    {"spill-rabbitmq", open_spill_rabbitmq, forget_rabbitmq, false},
 };
+enum { ENGINES_HERE = 2 }; /* the first ones need no network */
 
 struct fixture {
     const struct factory *factory;
@@ -79,7 +115,7 @@ struct fixture {
     char place[40];
 };
 
-static const size_t limits[LANES] = {LIMIT, LIMIT, LIMIT};
+static const size_t limits[LANES] = {LIMIT, LIMIT, LIMIT, LIMIT};
 
 static int open_bus(void **state)
 {
@@ -102,6 +138,12 @@ static struct bus *bus_of(void **state)
 {
     struct fixture *f = *state;
     return f->bus;
+}
+
+static bool keeps_order(void **state)
+{
+    struct fixture *f = *state;
+    return f->factory->keeps_order;
 }
 
 static struct bus_message message(uint16_t lane, uint64_t id)
@@ -163,6 +205,23 @@ static void await_confirms(struct bus *b, uint16_t lane)
 
 /* ---- 1: one taker at a time ---- */
 
+static void assert_same_report(const struct bus_report *a, const struct bus_report *b)
+{
+    assert_int_equal(a->kind, b->kind);
+    assert_int_equal(a->error, b->error);
+    assert_int_equal(a->at_end, b->at_end);
+    assert_int_equal(a->ahead, b->ahead);
+    assert_int_equal(a->node, b->node);
+    assert_true(a->next == b->next);
+    assert_int_equal(a->members, b->members);
+    assert_int_equal(a->delivered, b->delivered);
+    assert_int_equal(a->repeated, b->repeated);
+    assert_int_equal(a->skipped, b->skipped);
+    assert_int_equal(a->duplicates, b->duplicates);
+    assert_int_equal(a->suppressed, b->suppressed);
+    assert_true(a->asked_ms == b->asked_ms);
+}
+
 static void a_message_is_carried_whole(void **state)
 {
     struct bus *b = bus_of(state);
@@ -181,6 +240,20 @@ static void a_message_is_carried_whole(void **state)
         .seat = UINT64_MAX,
         .owner = 15,
         .replay = 16,
+        .term = UINT64_MAX - 17,
+        .report = {.kind = REPORT_FAILED,
+                   .error = ERR_NO_MEMORY,
+                   .at_end = true,
+                   .ahead = true,
+                   .node = UINT16_MAX,
+                   .next = UINT64_MAX - 18,
+                   .members = UINT32_MAX,
+                   .delivered = 19,
+                   .repeated = 20,
+                   .skipped = 21,
+                   .duplicates = 22,
+                   .suppressed = 23,
+                   .asked_ms = -24},
     };
     assert_int_equal(bus_publish(b, &m), OK);
     struct bus_message out = take(b, 1, 0);
@@ -205,6 +278,8 @@ static void a_message_is_carried_whole(void **state)
     assert_true(out.seat == UINT64_MAX);
     assert_int_equal(out.owner, 15);
     assert_int_equal(out.replay, 16);
+    assert_true(out.term == UINT64_MAX - 17);
+    assert_same_report(&out.report, &m.report);
     bus_ack(b, &out);
 }
 
@@ -400,9 +475,12 @@ static void a_full_lane_refuses_and_keeps_no_trace(void **state)
     struct bus_lane_stats stats;
     bus_lane_stats(b, 0, &stats);
     assert_int_equal(stats.published, LIMIT);
+    bool seen[LIMIT] = {false};
     for (uint64_t id = 0; id < LIMIT; id++) {
         m = take(b, 0, 0);
-        assert_int_equal(m.event.id, id);
+        assert_true(m.event.id == id || !keeps_order(state));
+        assert_true(m.event.id < LIMIT && !seen[m.event.id]);
+        seen[m.event.id] = true;
         bus_ack(b, &m);
     }
     assert_true(nothing(b, 0, INT64_MAX));
@@ -482,21 +560,127 @@ static void what_a_durable_bus_confirmed_outlives_it(void **state)
     assert_true(nothing(f->bus, 0, INT64_MAX));
 }
 
+/* ---- 7: quiet lanes ---- */
+
+/* Something went to the bus and came back: whatever was sent before has come, if it ever will. */
+static void there_and_back(struct bus *b, uint16_t lane)
+{
+    publish(b, lane, 1);
+    struct bus_message m = take(b, lane, 0);
+    bus_ack(b, &m);
+}
+
+static void publish_quietly(struct bus *b, uint64_t first, uint64_t last)
+{
+    for (uint64_t id = first; id <= last; id++)
+        publish(b, QUIET, id);
+    await_confirms(b, QUIET);
+}
+
+static void expect_in_order(struct bus *b, uint64_t first, uint64_t last)
+{
+    for (uint64_t id = first; id <= last; id++) {
+        struct bus_message m = take(b, QUIET, 0);
+        assert_int_equal(m.event.id, id);
+        bus_ack(b, &m);
+    }
+    assert_true(nothing(b, QUIET, INT64_MAX));
+}
+
+static void a_quiet_lane_gives_nothing_until_somebody_listens(void **state)
+{
+    struct bus *b = bus_of(state);
+    struct bus_message m;
+    publish_quietly(b, 1, 5);
+    there_and_back(b, 0);
+    assert_false(bus_take(b, QUIET, INT64_MAX, &m));
+    assert_int_equal(stats_of(b, QUIET).ready, 5);
+    bus_listen(b, QUIET, true);
+    expect_in_order(b, 1, 5);
+    publish_quietly(b, 6, 7);
+    expect_in_order(b, 6, 7);
+}
+
+static void a_lane_that_was_not_opened_as_quiet_is_always_heard(void **state)
+{
+    struct bus *b = bus_of(state);
+    bus_listen(b, 1, false);
+    there_and_back(b, 1);
+}
+
+static void what_was_taken_and_not_acked_goes_back_when_it_is_quiet_again(void **state)
+{
+    struct bus *b = bus_of(state);
+    struct bus_message m;
+    bus_listen(b, QUIET, true);
+    publish_quietly(b, 1, 9);
+    m = take(b, QUIET, 0);
+    take(b, QUIET, 0);
+    bus_ack(b, &m);
+    take(b, QUIET, 0);
+    bus_listen(b, QUIET, false);
+    assert_false(bus_take(b, QUIET, INT64_MAX, &m));
+    there_and_back(b, 0);
+    assert_false(bus_take(b, QUIET, INT64_MAX, &m));
+    bus_listen(b, QUIET, true);
+    expect_in_order(b, 2, 9);
+}
+
+static void what_a_former_listener_says_is_ignored(void **state)
+{
+    struct bus *b = bus_of(state);
+    bus_listen(b, QUIET, true);
+    publish_quietly(b, 1, 2);
+    struct bus_message old[2], m;
+    old[0] = take(b, QUIET, 0);
+    old[1] = take(b, QUIET, 0);
+    bus_listen(b, QUIET, false);
+    bus_listen(b, QUIET, true);
+    m = take(b, QUIET, 0);
+    assert_int_equal(m.event.id, 1);
+    bus_ack(b, &old[0]);
+    bus_retry(b, &old[1], 0);
+    assert_int_equal(stats_of(b, QUIET).acked, 0);
+    assert_int_equal(stats_of(b, QUIET).retried, 0);
+    bus_ack(b, &m);
+    m = take(b, QUIET, 0);
+    assert_int_equal(m.event.id, 2);
+    assert_int_equal(m.tries, 0);
+    bus_ack(b, &m);
+    assert_true(nothing(b, QUIET, INT64_MAX));
+    assert_int_equal(stats_of(b, QUIET).acked, 2);
+}
+
+static void a_quiet_lane_has_its_limit(void **state)
+{
+    struct bus *b = bus_of(state);
+    struct bus_message m = message(QUIET, 999);
+    publish_quietly(b, 1, LIMIT);
+    assert_int_equal(bus_publish(b, &m), ERR_OVERLOADED);
+    bus_listen(b, QUIET, true);
+    expect_in_order(b, 1, LIMIT);
+}
+
 #define CONTRACT(test)                                                                             \
     {                                                                                              \
-#test, test                                                                                \
+#test, test, false                                                                         \
+    }
+#define CONTRACT_OF_ORDER(test)                                                                    \
+    {                                                                                              \
+#test, test, true                                                                          \
     }
 
 static const struct {
     const char *name;
     CMUnitTestFunction run;
+    bool is_of_order; /* not for engines made of two */
 } contract[] = {
     CONTRACT(a_message_is_carried_whole),
     CONTRACT(a_taken_message_is_given_to_nobody_else),
     CONTRACT(lanes_do_not_mix),
     CONTRACT(many_takers_get_each_message_once),
-    CONTRACT(messages_come_out_in_the_order_they_went_in),
-    CONTRACT(retried_messages_come_in_the_order_of_their_time),
+    CONTRACT_OF_ORDER(messages_come_out_in_the_order_they_went_in),
+    CONTRACT_OF_ORDER(retried_messages_come_in_the_order_of_their_time),
     CONTRACT(a_retried_message_waits_for_its_delay),
     CONTRACT(a_retried_message_comes_back_as_it_was_given_back),
     CONTRACT(delayed_messages_do_not_hold_up_others),
@@ -506,6 +690,11 @@ static const struct {
     CONTRACT(a_continuation_may_exceed_the_limit),
     CONTRACT(the_numbers_add_up),
     CONTRACT(what_a_durable_bus_confirmed_outlives_it),
+    CONTRACT(a_quiet_lane_gives_nothing_until_somebody_listens),
+    CONTRACT(a_lane_that_was_not_opened_as_quiet_is_always_heard),
+    CONTRACT(what_was_taken_and_not_acked_goes_back_when_it_is_quiet_again),
+    CONTRACT(what_a_former_listener_says_is_ignored),
+    CONTRACT(a_quiet_lane_has_its_limit),
 };
 
 /* One group for all engines: a test run has one plan. */
@@ -514,14 +703,17 @@ int main(void)
     static struct fixture fixtures[COUNT_OF(factories)];
     static struct CMUnitTest tests[COUNT_OF(factories) * COUNT_OF(contract)];
     static char names[COUNT_OF(tests)][100];
-    size_t engines = broker_url() ? COUNT_OF(factories) : 1; /* the network's are last */
-    for (size_t i = 0; i < engines * COUNT_OF(contract); i++) {
-        const struct factory *factory = &factories[i / COUNT_OF(contract)];
-        size_t line = i % COUNT_OF(contract);
-        fixtures[i / COUNT_OF(contract)].factory = factory;
-        snprintf(names[i], sizeof names[i], "%s: %s", factory->name, contract[line].name);
-        tests[i] = (struct CMUnitTest){names[i], contract[line].run, open_bus, close_bus,
-                                       &fixtures[i / COUNT_OF(contract)]};
+    size_t engines = broker_url() ? COUNT_OF(factories) : ENGINES_HERE, n = 0;
+    for (size_t i = 0; i < engines; i++) {
+        fixtures[i].factory = &factories[i];
+        for (size_t line = 0; line < COUNT_OF(contract); line++) {
+            if (contract[line].is_of_order && !factories[i].keeps_order)
+                continue;
+            snprintf(names[n], sizeof names[n], "%s: %s", factories[i].name, contract[line].name);
+            tests[n] = (struct CMUnitTest){names[n], contract[line].run, open_bus, close_bus,
+                                           &fixtures[i]};
+            n++;
+        }
     }
-    return _cmocka_run_group_tests("bus", tests, engines * COUNT_OF(contract), NULL, NULL);
+    return _cmocka_run_group_tests("bus", tests, n, NULL, NULL);
 }

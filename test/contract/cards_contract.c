@@ -498,6 +498,113 @@ static void evictions_and_looks_keep_tickets(void **state)
     assert_int_equal(changed_key(f, &t), 0);
 }
 
+/* ---- 7: many at once ---- */
+
+static void many_things_are_written_in_their_order(void **state)
+{
+    struct fixture *f = *state;
+    uint64_t subjects[] = {1, 2, 3, 50, 51};
+    card_ticket t[COUNT_OF(subjects)];
+    struct post_card one = card(1, "one"), two = card(2, "two"), edited = card(1, "edited"),
+                     late = card(3, "late"), four = card(4, "four");
+    cards_tickets(f->c, subjects, COUNT_OF(subjects), t);
+    cards_forget_account(f->c, 51);
+    const struct card_write writes[] = {
+        {.kind = CARD_FILL_POST, .ticket = t[0], .card = &one},
+        {.kind = CARD_FILL_POST, .ticket = t[1], .card = &two},
+        {.kind = CARD_CHANGE_POST, .card = &edited},
+        {.kind = CARD_POST_COUNTS, .id = 1, .likes = 9, .comments = -1},
+        {.kind = CARD_POST_GONE, .id = 3},
+        {.kind = CARD_FILL_POST, .ticket = t[2], .card = &late},
+        {.kind = CARD_FILL_ACCOUNT, .ticket = t[3], .id = 50, .json = STR("{50}")},
+        {.kind = CARD_FILL_ACCOUNT, .ticket = t[4], .id = 51, .json = STR("{51}")},
+        {.kind = CARD_CHANGE_POST, .card = &four},
+        {.kind = CARD_FORGET_POST, .id = 4},
+    };
+    cards_write(f->c, writes, COUNT_OF(writes));
+    struct post_card out[4];
+    enum card_state found[4];
+    struct str json[2];
+    cards_posts(f->c, (const uint64_t[]){1, 2, 3, 4}, 4, out, found, &f->arena);
+    assert_int_equal(found[0], CARD_FOUND);
+    assert_true(str_eq(out[0].caption_json, STR("edited")));
+    assert_int_equal(out[0].like_count, 9);
+    assert_int_equal(found[1], CARD_FOUND);
+    assert_int_equal(found[2], CARD_GONE);
+    assert_int_equal(found[3], CARD_MISSING);
+    cards_accounts(f->c, subjects + 3, 2, json, &f->arena);
+    assert_true(str_eq(json[0], STR("{50}")));
+    assert_null(json[1].ptr); /* its ticket was older than a change */
+    cards_write(f->c, NULL, 0);
+}
+
+static void a_forgotten_post_is_filled_again(void **state)
+{
+    struct fixture *f = *state;
+    card_ticket before = cards_ticket(f->c, THE_POST);
+    struct post_card old = card(THE_POST, "old"), new = card(THE_POST, "new");
+    cards_put_post(f->c, before, &old);
+    cards_forget_post(f->c, THE_POST);
+    assert_int_equal(state_of(f, THE_POST), CARD_MISSING);
+    cards_put_post(f->c, before, &old);
+    assert_int_equal(state_of(f, THE_POST), CARD_MISSING); /* it was read before */
+    cards_put_post(f->c, cards_ticket(f->c, THE_POST), &new);
+    assert_int_equal(state_of(f, THE_POST), CARD_FOUND);
+    cards_post_gone(f->c, THE_POST);
+    cards_forget_post(f->c, THE_POST);
+    cards_put_post(f->c, cards_ticket(f->c, THE_POST), &new);
+    assert_true(state_of(f, THE_POST) != CARD_FOUND); /* gone is gone */
+}
+
+static void more_than_one_trip_can_carry(void **state)
+{
+    struct fixture *f = *state;
+    enum { MANY = 2500 };
+    static struct post_card cards[MANY];
+    static struct card_write writes[MANY];
+    for (uint64_t i = 0; i < MANY; i++) {
+        cards[i] = card(1000 + i, "x");
+        writes[i] = (struct card_write){.kind = CARD_CHANGE_POST, .card = &cards[i]};
+    }
+    cards_write(f->c, writes, MANY);
+    for (uint64_t i = 0; i < MANY; i += 499)
+        assert_int_equal(state_of(f, 1000 + i), CARD_FOUND);
+    assert_int_equal(state_of(f, 1000 + MANY - 1), CARD_FOUND);
+}
+
+/* ---- 8: doubt ---- */
+
+static void doubted_cards_show_nothing_and_take_no_fill(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(f->c->ops->doubt != NULL, f->c->shared);
+    if (!f->c->shared)
+        return;
+    bool liked;
+    struct str json;
+    uint64_t post = THE_POST, account = THE_ACCOUNT;
+    card_ticket t = cards_ticket(f->c, THE_ACCOUNT), likes;
+    fill(f, THE_POST, "old");
+    cards_put_account(f->c, t, THE_ACCOUNT, STR("{}"));
+    likes = cards_ticket(f->c, cards_likes_key(THE_VIEWER));
+    cards_put_likes(f->c, likes, THE_VIEWER, NULL, 0, 0);
+    cards_doubt(f->c, true);
+    assert_int_equal(state_of(f, THE_POST), CARD_MISSING);
+    cards_accounts(f->c, &account, 1, &json, &f->arena);
+    assert_null(json.ptr);
+    assert_int_equal(cards_liked(f->c, THE_VIEWER, &post, 1, &liked), ERR_NEEDS_TRUTH);
+    struct post_card stale = card(THE_POST + 1, "stale"), new = card(THE_POST, "new");
+    cards_put_post(f->c, t, &stale);
+    cards_change_post(f->c, &new); /* what is true is written */
+    cards_doubt(f->c, false);
+    assert_int_equal(state_of(f, THE_POST + 1), CARD_MISSING);
+    struct post_card out;
+    enum card_state found;
+    cards_posts(f->c, &post, 1, &out, &found, &f->arena);
+    assert_int_equal(found, CARD_FOUND);
+    assert_true(str_eq(out.caption_json, STR("new")));
+}
+
 /* The engine's name is the argument; "memory" when there is none. */
 int main(int argc, char **argv)
 {
@@ -519,6 +626,10 @@ int main(int argc, char **argv)
         CASE(what_is_looked_at_stays),
         CASE(every_change_gives_another_ticket),
         CASE(evictions_and_looks_keep_tickets),
+        CASE(many_things_are_written_in_their_order),
+        CASE(a_forgotten_post_is_filled_again),
+        CASE(more_than_one_trip_can_carry),
+        CASE(doubted_cards_show_nothing_and_take_no_fill),
     };
     const char *wanted = argc > 1 ? argv[1] : "memory";
     for (size_t i = 0; i < COUNT_OF(engines); i++)

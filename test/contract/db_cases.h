@@ -121,6 +121,7 @@ enum err compare_both(struct tx *tx, void *balance);
     X(a_group_that_fails_altogether_commits_nothing)                                               \
     X(done_follows_the_hook_in_commit_order)                                                       \
     X(order_holds_across_groups)                                                                   \
+    X(the_horizon_passes_what_is_committed)                                                        \
     X(every_event_of_a_job_reaches_the_hook)                                                       \
     X(later_jobs_see_what_earlier_ones_wrote)                                                      \
     X(jobs_with_a_common_key_are_told_in_commit_order)                                             \

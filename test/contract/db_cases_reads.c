@@ -249,3 +249,37 @@ void a_backup_into_nowhere_leaves_nothing(void **state)
     assert_int_not_equal(db_backup(w->db, path, NULL, NULL), OK);
     assert_int_equal(add_account(w, 1), OK);
 }
+
+/* ---- what nodes that share a store rely on ---- */
+
+static enum err newest_event(struct tx *tx, void *out)
+{
+    return tx_get_i64(tx, "SELECT max(id) FROM outbox", DB_NO_ARGS, out);
+}
+
+void the_horizon_passes_what_is_committed(void **state)
+{
+    struct world *w = *state;
+    struct add a;
+    add_init(&a, w, 1);
+    a.emits = true;
+    submit_as_group(w, &a, 1);
+    assert_int_equal(a.result, OK);
+    int64_t event = 0;
+    uint64_t horizon = 0;
+    assert_int_equal(db_read(w->db, newest_event, &event, NULL), OK);
+    assert_true(event > 0);
+    assert_int_equal(db_horizon(w->db, &horizon), OK);
+    if (!w->db->shared)
+        assert_true(horizon == UINT64_MAX);
+    while (horizon < (uint64_t)event) {
+        usleep(1000);
+        assert_int_equal(db_horizon(w->db, &horizon), OK);
+    }
+    int64_t wall_ms = 0, error_us = 0;
+    assert_int_equal(db_now(w->db, &wall_ms, &error_us), w->db->shared ? OK : ERR_INVALID);
+    if (w->db->shared) {
+        assert_true(wall_ms > id_time_ms(horizon));
+        assert_true(error_us > 0);
+    }
+}

@@ -118,7 +118,17 @@ void done_follows_the_hook_in_commit_order(void **state)
         adds[i].emits = i != 1; /* no events: no hook */
     }
     submit_as_group(w, adds, COUNT_OF(adds));
-    assert_string_equal(w->notes, "hook(1) done(1) done(2) hook(3) done(3) hook(4) done(4) ");
+    /* An engine may tell the hook of a whole group at once. */
+    static const char *const orders[][2] = {{"hook(1)", "hook(3)"}, {"hook(3)", "hook(4)"},
+                                            {"hook(1)", "done(1)"}, {"hook(3)", "done(3)"},
+                                            {"hook(4)", "done(4)"}, {"done(1)", "done(2)"},
+                                            {"done(2)", "done(3)"}, {"done(3)", "done(4)"}};
+    for (size_t i = 0; i < COUNT_OF(orders); i++) {
+        const char *first = strstr(w->notes, orders[i][0]);
+        assert_non_null(first);
+        assert_non_null(strstr(first, orders[i][1]));
+    }
+    assert_int_equal(strlen(w->notes), 7 * strlen("hook(1) "));
 }
 
 void order_holds_across_groups(void **state)

@@ -122,7 +122,13 @@ void dropped_account(struct views *v, uint64_t id);
     X(a_stamp_is_the_same_while_nothing_happens)                                                   \
     X(every_change_of_a_viewer_shows_in_the_stamp)                                                 \
     X(changes_of_others_show_where_they_count)                                                     \
-    X(what_goes_and_comes_shows_nevertheless) X(a_stamp_never_overlooks_a_difference)
+    X(what_goes_and_comes_shows_nevertheless)                                                      \
+    X(a_stamp_never_overlooks_a_difference)                                                        \
+    X(a_cleared_engine_has_lost_everything)                                                        \
+    X(a_cleared_engine_is_not_found_complete)                                                      \
+    X(a_doubted_engine_answers_as_one_that_lost_everything)                                        \
+    X(doubt_is_of_one_process)                                                                     \
+    X(saves_go_on_while_nobody_dies)
 
 #define VIEWS_CASE_DECLARE(name) void name(void **state);
 VIEWS_CASES(VIEWS_CASE_DECLARE)

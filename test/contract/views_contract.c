@@ -19,12 +19,13 @@ static struct views *open_memory(struct place *p)
 static struct views *open_redis(struct place *p, enum redis_kind kind)
 {
     struct redis_config config = {.url = redis_place_url(kind),
+                                  .store = "contract",
                                   .timeline_cap = CAP,
                                   .pull_cap = PULL_CAP,
                                   .clock = &p->clock.clock};
     struct views *v = NULL;
     assert_int_equal(views_redis_open(&config, &v), OK);
-    assert_int_equal(views_redis_loaded(v), OK);
+    assert_int_equal(views_loaded(v), OK);
     return v;
 }
 

@@ -17,6 +17,11 @@
  *
  *     feed_histories [--count N] [--seed FIRST] [--long]
  *
+ * With FANTAIL_TEST_ENGINES=cluster the same over PostgreSQL, Redis and RabbitMQ
+ * (support/engines.h), with this process as the leader. There a snapshot is a second copy, and a
+ * restart goes on with the views as they are, or loads them. Servers take their own time, so a seed
+ * says what is done, not exactly how far the engine was when it happened.
+ *
  * Prints the seed of a failing history and ends; `--seed S --count 1` runs that one again. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -382,7 +387,7 @@ static void act(struct history *h)
     char text[40];
     struct deed d = some_deed(h, text);
     if (d.act == ACT_POST && below(h, 40) == 0) /* an import brings an old one */
-        d.id = id_at(clock_wall_ms(&h->w->clock.clock) - (int64_t)below(h, 1000000), 9,
+        d.id = id_at(clock_wall_ms(h->w->ids.clock) - (int64_t)below(h, 1000000), 9,
                      (uint32_t)h->step);
     enum err e = world_do(h->w, &d);
     tell(h, "act %d by %llu on %llu made %llu: %s", d.act, (unsigned long long)d.who,
@@ -449,6 +454,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             first = strtoull(argv[++i], NULL, 10);
     }
+    enum test_engines_kind kind = test_engines_wanted();
     struct world w;
     printf("1..1\n");
     fflush(stdout);
@@ -457,7 +463,7 @@ int main(int argc, char **argv)
         if (fresh && seed > first)
             world_close(&w);
         if (fresh)
-            world_open(&w, 3);
+            world_open_on(&w, 3, kind);
         run(&w, seed, count == 1);
     }
     if (count > 0)

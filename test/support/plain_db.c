@@ -24,6 +24,7 @@ struct plain_db {
     bool busy; /* inside a transaction */
     bool stopped;
     uint64_t commits, failures;
+    struct clock *clock;
 };
 
 static struct plain_db *plain_of(struct db *db)
@@ -158,6 +159,22 @@ static enum err plain_backup(struct db *db, const char *path,
     return ERR_INTERNAL; /* there is no file to copy */
 }
 
+static enum err plain_horizon(struct db *db, uint64_t *id)
+{
+    struct plain_db *p = plain_of(db);
+    const struct plain_db_faults *f = &p->faults;
+    if (f->dead || p->stopped)
+        return ERR_STOPPING;
+    if (f->reads_fail)
+        return ERR_UNAVAILABLE;
+    *id = UINT64_MAX;
+    if (f->horizon_lag_ms >= 0)
+        *id = id_at(clock_wall_ms(p->clock) - f->horizon_lag_ms, 0, 0) - 1;
+    if (f->horizon_held && f->horizon_held < *id)
+        *id = f->horizon_held;
+    return OK;
+}
+
 static void plain_stats(struct db *db, struct db_stats *out)
 {
     struct plain_db *p = plain_of(db);
@@ -189,6 +206,7 @@ static const struct db_ops ops = {
     .column_null = statement_null,
     .rows_done = statement_rows_done,
     .backup = plain_backup,
+    .horizon = plain_horizon,
     .stats = plain_stats,
     .stop = plain_stop,
     .free = plain_free,
@@ -217,7 +235,8 @@ struct plain_db *plain_db_new(struct clock *clock, struct id_gen *ids)
     struct plain_db *p = calloc(1, sizeof *p);
     CHECK(p);
     p->engine.base = (struct db){.ops = &ops, .ids = ids};
-    p->faults.strict = true;
+    p->faults = (struct plain_db_faults){.strict = true, .horizon_lag_ms = -1};
+    p->clock = clock;
     struct sqlite_config config;
     sqlite_config_default(&config);
     config.path = ":memory:";
@@ -247,7 +266,7 @@ void plain_db_free(struct plain_db *p)
 
 void plain_db_clear(struct plain_db *p)
 {
-    p->faults = (struct plain_db_faults){.strict = true};
+    p->faults = (struct plain_db_faults){.strict = true, .horizon_lag_ms = -1};
     p->stopped = false;
     plain_db_run(p, "BEGIN");
     for (size_t i = 0; i < p->table_count; i++)
@@ -259,6 +278,11 @@ void plain_db_clear(struct plain_db *p)
 struct db *plain_db_port(struct plain_db *p)
 {
     return &p->engine.base;
+}
+
+void plain_db_set_clock(struct plain_db *p, struct clock *clock)
+{
+    p->clock = clock;
 }
 
 struct plain_db_faults *plain_db_faults(struct plain_db *p)

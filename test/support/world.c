@@ -8,15 +8,11 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "bus/local.h"
-#include "db/sqlite.h"
 #include "model/account.h"
 #include "model/post.h"
 #include "model/rules.h"
-#include "model/truth.h"
-#include "view/memory/memory.h"
 
-enum { CARD_BYTES = 8 << 20, DRAIN_STEPS_MAX = 1000000 };
+enum { DRAIN_STEPS_MAX = 1000000, DRAIN_MS = 60000, AWAIT_MS = 2 };
 
 #define WORLD_BEGAN_MS INT64_C(1790000000000)
 
@@ -27,44 +23,53 @@ _Noreturn void world_fail(const char *what, const char *file, int line)
     abort();
 }
 
+static bool is_shared(const struct world *w)
+{
+    return w->engines.kind == TEST_CLUSTER;
+}
+
 static void committed(void *ctx, const struct event *events, size_t n)
 {
     struct world *w = ctx;
     for (size_t i = 0; i < n; i++) {
         w->events[events[i].type]++;
-        if (w->views)
+        if (event_keep(events[i].type) == EVENT_STORED && events[i].id > w->last_event)
+            w->last_event = events[i].id;
+        if (w->views && !is_shared(w))
             event_apply(w->views, w->cards, &events[i]);
     }
+    if (w->views && is_shared(w) && n > 0)
+        EXPECT(event_apply_all(w->views, w->cards, events, n) == OK);
     if (w->engine)
         engine_offer(w->engine, events, n);
 }
 
-static void path_in(const struct world *w, const char *name, char out[128])
+/* The leader's: events that it read back from the table. */
+static enum err apply_again(void *ctx, const struct event *events, size_t n)
 {
-    snprintf(out, 128, "%s/%s", w->folder, name);
+    struct world *w = ctx;
+    return event_apply_all(w->views, w->cards, events, n);
 }
 
 void world_open(struct world *w, int64_t celebrity_threshold)
+{
+    world_open_on(w, celebrity_threshold, TEST_EMBEDDED);
+}
+
+void world_open_on(struct world *w, int64_t celebrity_threshold, enum test_engines_kind kind)
 {
     memset(w, 0, sizeof *w);
     log_set_level(LOG_ERROR);
     const char *root = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     snprintf(w->folder, sizeof w->folder, "%s/fantail-world-XXXXXX", root);
     EXPECT(mkdtemp(w->folder));
-    manual_clock_init(&w->clock, WORLD_BEGAN_MS);
-    id_gen_init(&w->ids, &w->clock.clock, 1);
+    test_engines_init(&w->engines, kind, w->folder);
+    manual_clock_init(&w->clock, is_shared(w) ? clock_wall_ms(clock_system()) : WORLD_BEGAN_MS);
+    w->ticked_us = clock_mono_us(clock_system());
+    id_gen_init(&w->ids, test_engines_id_clock(&w->engines, &w->clock.clock), 1);
     w->policy =
         (struct follow_policy){.celebrity_threshold = celebrity_threshold, .max_following = 1000};
-    struct sqlite_config config;
-    char path[128], detail[TX_DETAIL_MAX] = "";
-    sqlite_config_default(&config);
-    path_in(w, "world.db", path);
-    config.path = path;
-    config.readers = 2;
-    enum err e = db_sqlite_open(&config, &w->ids, &w->clock.clock, &w->db, detail);
-    if (e)
-        printf("# %s\n", detail);
-    EXPECT(e == OK);
+    w->db = test_engines_open_db(&w->engines, &w->ids, &w->clock.clock);
     w->db->on_commit = committed;
     w->db->on_commit_ctx = w;
 }
@@ -86,6 +91,7 @@ void world_close(struct world *w)
     world_stop(w);
     db_stop(w->db);
     db_free(w->db);
+    test_engines_done(&w->engines);
     remove_folder(w->folder);
 }
 
@@ -116,27 +122,15 @@ void world_clear(struct world *w)
 
 void world_start(struct world *w, size_t timeline_cap)
 {
-    char path[128];
-    path_in(w, "views.snapshot", path);
-    struct memory_views_config config = {.snapshot_path = path,
-                                         .timeline_cap = timeline_cap,
-                                         .pull_cap = timeline_cap,
-                                         .clock = &w->clock.clock};
     struct views *views;
     w->cap = timeline_cap;
-    EXPECT(views_memory_open(&config, &views) == OK);
-    w->cards = cards_memory_new(CARD_BYTES, &w->clock.clock);
-    EXPECT(w->cards);
-    if (views->loaded_position == 0)
-        EXPECT(truth_load_views(w->db, views, NULL, NULL) == OK);
-    EXPECT(truth_catch_up(w->db, views, w->cards, views->loaded_position) == OK);
-    size_t limits[LANE_COUNT];
-    for (int lane = 0; lane < LANE_COUNT; lane++)
-        limits[lane] = 10000;
-    w->bus = bus_local_new(LANE_COUNT, limits);
+    test_engines_open_views(&w->engines, w->db, &w->clock.clock, timeline_cap, &views, &w->cards);
+    w->bus = test_engines_open_bus(&w->engines, &w->clock.clock);
     struct engine_config engine;
     engine_config_default(&engine);
     engine.mark_every_ms = 10;
+    engine.shared = is_shared(w);
+    engine.node = 1;
     /* One thread moves this world: the policy's plain number may be read as the sinks read theirs.
      */
     const void *threshold = &w->policy.celebrity_threshold;
@@ -147,7 +141,9 @@ void world_start(struct world *w, size_t timeline_cap)
                            .celebrity_threshold = threshold};
     w->engine = engine_new(&engine, model_rules, model_rule_count, env, w->bus);
     w->views = views;
-    EXPECT(engine_recover(w->engine) == OK);
+    if (is_shared(w))
+        engine_on_apply(w->engine, apply_again, w);
+    test_engines_lead(&w->engines, w->engine, w->db, &w->clock.clock);
 }
 
 void world_stop(struct world *w)
@@ -173,26 +169,60 @@ void world_save(struct world *w)
 
 void world_forget_snapshot(struct world *w)
 {
-    char path[128];
-    path_in(w, "views.snapshot", path);
-    unlink(path);
+    test_engines_lose_views(&w->engines);
+}
+
+/* Time that servers took is time that has passed. */
+static void tick(struct world *w)
+{
+    int64_t now_us = clock_mono_us(clock_system()), ms = (now_us - w->ticked_us) / 1000;
+    if (!is_shared(w))
+        return;
+    manual_clock_advance(&w->clock, ms);
+    w->ticked_us += ms * 1000;
 }
 
 void world_step(struct world *w)
 {
+    tick(w);
     engine_relay_step(w->engine);
     engine_worker_step(w->engine);
     engine_book_step(w->engine);
 }
 
+/* False: there was nothing to do. */
+static bool work(struct world *w)
+{
+    tick(w);
+    int64_t now_us = clock_mono_us(&w->clock.clock);
+    int64_t relay_us = engine_relay_step(w->engine);
+    int64_t worker_us = engine_worker_step(w->engine);
+    int64_t books_us = engine_book_step(w->engine);
+    return relay_us <= now_us || worker_us <= now_us || books_us <= now_us;
+}
+
+/* Events of many nodes are looked for by time: the last one must have been found. */
+static void drain_shared(struct world *w)
+{
+    int64_t end_ms = clock_mono_ms(clock_system()) + DRAIN_MS;
+    while (clock_mono_ms(clock_system()) < end_ms) {
+        if (work(w))
+            continue;
+        if (engine_settled_through(w->engine) >= w->last_event && engine_drained(w->engine))
+            return;
+        test_engines_await_work(&w->engines, AWAIT_MS);
+    }
+    world_fail("the engine never drains", __FILE__, __LINE__);
+}
+
 void world_drain(struct world *w)
 {
+    if (is_shared(w)) {
+        drain_shared(w);
+        return;
+    }
     for (int i = 0; i < DRAIN_STEPS_MAX; i++) {
-        int64_t now_us = clock_mono_us(&w->clock.clock);
-        int64_t relay_us = engine_relay_step(w->engine);
-        int64_t worker_us = engine_worker_step(w->engine);
-        int64_t books_us = engine_book_step(w->engine);
-        if (relay_us <= now_us || worker_us <= now_us || books_us <= now_us)
+        if (work(w))
             continue;
         if (engine_drained(w->engine))
             return;

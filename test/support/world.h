@@ -1,10 +1,13 @@
 /* A small world for tests: a real store in a temporary folder, a clock moved by hand, and, when
- * asked for, the views, caches, bus and engine of the embedded server, stepped by the test.
- * Everything that goes wrong where the test did not expect it ends the program with a message. */
+ * asked for, the views, caches, bus and engine of the embedded server, stepped by the test; or the
+ * same over the engines of many nodes, where the clock also runs by itself, because servers take
+ * their time. Everything that goes wrong where the test did not expect it ends the program with a
+ * message. */
 #pragma once
 
 #include "base/arena.h"
 #include "base/id.h"
+#include "engines.h"
 #include "model/feed.h"
 #include "model/follow.h"
 #include "pipe/engine.h"
@@ -15,11 +18,14 @@
 
 struct world {
     char folder[64];
+    struct test_engines engines;
     struct manual_clock clock;
+    int64_t ticked_us; /* of the system's clock: the world's has run until then */
     struct id_gen ids;
     struct db *db;
     struct follow_policy policy;
     uint64_t events[EVENT_TYPE_COUNT]; /* committed so far, by type */
+    uint64_t last_event;               /* the greatest id of a stored one */
     /* after world_start */
     size_t cap;
     struct views *views;
@@ -29,13 +35,14 @@ struct world {
 };
 
 void world_open(struct world *w, int64_t celebrity_threshold);
+void world_open_on(struct world *w, int64_t celebrity_threshold, enum test_engines_kind kind);
 void world_close(struct world *w);
 void world_clear(struct world *w); /* removes every row; the stack must be stopped */
 
 /* The stack on top of the store: views from their snapshot or from truth, then what came after. */
 void world_start(struct world *w, size_t timeline_cap);
 void world_stop(struct world *w); /* forgets all memory, as a crash does */
-void world_save(struct world *w); /* a snapshot at the engine's done mark */
+void world_save(struct world *w); /* a snapshot at the engine's done mark, or a second copy */
 void world_forget_snapshot(struct world *w);
 void world_step(struct world *w); /* a little work of the engine */
 void world_drain(struct world *w);

@@ -246,3 +246,26 @@ CREATE TABLE idempotency (
     PRIMARY KEY (account_id, route, key)
 ) WITHOUT ROWID;
 CREATE INDEX idempotency_by_age ON idempotency (created_at);
+
+-- Who leads. The term is one higher each time that the lease is taken; the beat moves while its holder lives.
+CREATE TABLE leases (
+    name   TEXT PRIMARY KEY,
+    term   INTEGER NOT NULL,                        -- one higher each time that it is taken
+    holder INTEGER NOT NULL,                        -- a random number that means a process; 0: it was given back
+    beat   INTEGER NOT NULL,                        -- moves while the holder lives
+    body   TEXT NOT NULL DEFAULT '',                -- the holder's words to all
+    UNIQUE (name, term)
+) WITHOUT ROWID;
+
+-- The nodes that use one store. An embedded store is used by one, which needs neither table.
+CREATE TABLE nodes (
+    number     INTEGER PRIMARY KEY,                 -- it is in every id that the node gives
+    token      INTEGER NOT NULL,                    -- a random number that means the node, also over a restart
+    roles      INTEGER NOT NULL,                    -- bits: 1 api 2 relay 4 worker 8 gateway
+    address    TEXT NOT NULL,                       -- where other nodes reach it
+    version    TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    beat       INTEGER NOT NULL,                    -- moves while the node lives
+    leaving    INTEGER NOT NULL DEFAULT 0,          -- 1: it is shutting down
+    body       TEXT NOT NULL DEFAULT ''             -- its own words
+);

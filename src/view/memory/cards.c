@@ -479,6 +479,48 @@ static void memory_free(struct cards *base)
     free(c);
 }
 
+/* ---- many at once ---- */
+
+static void forget_post(struct memory_cards *c, uint64_t id)
+{
+    uint64_t hash = hash_u64(id);
+    struct shard *s = shard_of(c, hash);
+    latch_lock(&s->latch);
+    changed(c, hash);
+    shelf_remove(&s->posts, hash, id);
+    latch_unlock(&s->latch);
+}
+
+static void memory_write(struct cards *base, const struct card_write *writes, size_t n)
+{
+    for (const struct card_write *w = writes; w < writes + n; w++) {
+        switch (w->kind) {
+        case CARD_FILL_POST:
+        case CARD_CHANGE_POST:
+            memory_put_post(base, w->ticket, w->card, w->kind == CARD_CHANGE_POST);
+            break;
+        case CARD_FILL_ACCOUNT:
+            memory_put_account(base, w->ticket, w->id, w->json);
+            break;
+        case CARD_POST_GONE:
+            memory_post_gone(base, w->id);
+            break;
+        case CARD_FORGET_POST:
+            forget_post(memory_of(base), w->id);
+            break;
+        case CARD_POST_COUNTS:
+            memory_post_counts(base, w->id, w->likes, w->comments);
+            break;
+        case CARD_FORGET_ACCOUNT:
+            memory_forget_account(base, w->id);
+            break;
+        case CARD_LIKE:
+            memory_like(base, w->viewer, w->id, w->on);
+            break;
+        }
+    }
+}
+
 static const struct cards_ops memory_ops = {
     .tickets = memory_tickets,
     .posts = memory_posts,
@@ -491,6 +533,7 @@ static const struct cards_ops memory_ops = {
     .liked = memory_liked,
     .put_likes = memory_put_likes,
     .like = memory_like,
+    .write = memory_write,
     .stats = memory_stats,
     .free = memory_free,
 };

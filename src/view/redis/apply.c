@@ -8,12 +8,23 @@
  * cost more than the page. So the first pulled post of an author is made known to all followers
  * before it returns (`spread`); later followers learn it from the reply to their follow. A spread
  * that died half-way is begun again with the author's next pulled post. What is known to a reader
- * in excess is harmless: home() looks at whom they follow anyway. */
+ * in excess is harmless: home() looks at whom they follow anyway.
+ *
+ * Clearing takes along which event changed an edge last. A change that was on its way meanwhile may
+ * come after the views were loaded again, and be older than what was loaded: so a call that took
+ * its time looks whether there was a clearing, and says that it failed if so. Its caller has them
+ * loaded once more. */
 #include "port/event.h"
 #include "view/redis/engine.h"
 #include "view/redis/slot.h"
 
-enum { CHANGES_A_FLUSH = 1024, COMMANDS_A_FLUSH = 4096, SPREAD_PAGE = 2000, LOAD_MIN = 256 };
+enum {
+    CHANGES_A_FLUSH = 1024,
+    COMMANDS_A_FLUSH = 4096,
+    SPREAD_PAGE = 2000,
+    LOAD_MIN = 256,
+    SLOW_MS = 20
+};
 
 /* ---- queueing; each kind has a fixed number of commands, taken up again in note_… ---- */
 
@@ -265,18 +276,33 @@ static enum err look_at_new(struct redis_views *r, struct batch *b,
     enum err e = batch_flush(b);
     for (size_t i = 0, at = 0; !e && i < n; i++)
         if (empty[i])
-            empty[i] = reply_is(b, at++, 1);
+            empty[i] = reply_is(b, at++, 1) && !is_lost(r);
     batch_reset(b);
     return e;
 }
 
-/* Many at once come from a loader, which ends with a mark that waits for the replicas. */
-static bool is_load(const struct view_change *changes, size_t n)
+static bool names_events(const struct view_change *changes, size_t n)
 {
     bool events = false;
     for (size_t i = 0; i < n; i++)
         events |= changes[i].event != 0;
-    return n >= LOAD_MIN && !events;
+    return events;
+}
+
+/* Many at once come from a loader: a replica that has its last mark has them all. */
+static bool is_load(const struct view_change *changes, size_t n)
+{
+    return n >= LOAD_MIN && !names_events(changes, n);
+}
+
+static enum err look_for_clearing(struct redis_views *r, uint64_t epoch)
+{
+    uint64_t now;
+    enum err e = redis_epoch_read(r, &now);
+    if (e || now == epoch)
+        return e;
+    atomic_store(&r->epoch_seen, now);
+    return ERR_UNAVAILABLE;
 }
 
 static enum err apply_some(struct redis_views *r, const struct view_change *changes, size_t n)
@@ -310,6 +336,8 @@ static enum err apply_some(struct redis_views *r, const struct view_change *chan
 enum err redis_apply(struct views *v, const struct view_change *changes, size_t n)
 {
     struct redis_views *r = redis_of(v);
+    uint64_t epoch = atomic_load(&r->epoch_seen);
+    int64_t began_ms = clock_mono_ms(clock_system());
     enum err e = OK;
     for (size_t i = 0; i < n; i++)
         if (changes[i].account == 0 ||
@@ -323,6 +351,8 @@ enum err redis_apply(struct views *v, const struct view_change *changes, size_t 
             commands += changes[from + count].kind == VIEW_HIDE ? 1 + r->copies : 2;
         e = apply_some(r, changes + from, count);
     }
+    if (!e && clock_mono_ms(clock_system()) - began_ms >= SLOW_MS && names_events(changes, n))
+        e = look_for_clearing(r, epoch);
     tally_pour(r);
     return e;
 }

@@ -5,7 +5,8 @@
  * one connection and its share in one piece, and all of them are read side by side. What comes back
  * as MOVED, ASK, TRYAGAIN and the like, or does not come back at all, is left for the next round;
  * when nothing was achieved in a round the slot map is asked for again and a short pause follows. A
- * cluster gets as long as a failover may take, a single server one more attempt.
+ * cluster gets as long as a failover may take, a single server one more attempt; a batch in a hurry
+ * asks once more who serves what, and gives up when that is somebody who is away.
  *
  * Timeouts count from the last byte that moved, so a long batch to a busy server is no failure. */
 #include "view/redis/batch.h"
@@ -62,7 +63,7 @@ struct batch {
     struct buf text;
     struct command *commands;
     size_t count, commands_max;
-    bool replicate;
+    bool replicate, hurry;
     bool not_replicated;
     bool needs_scripts[LINK_NODES_MAX];
     struct lane *lanes[LINK_NODES_MAX];
@@ -93,7 +94,7 @@ void batch_reset(struct batch *b)
         if (b->commands[i].reply)
             freeReplyObject(b->commands[i].reply);
     b->count = 0;
-    b->replicate = b->not_replicated = false;
+    b->replicate = b->hurry = b->not_replicated = false;
     buf_clear(&b->text);
 }
 
@@ -214,6 +215,11 @@ void batch_replicate(struct batch *b)
     b->replicate = true;
 }
 
+void batch_hurry(struct batch *b)
+{
+    b->hurry = true;
+}
+
 bool batch_is_replicated(const struct batch *b)
 {
     return !b->not_replicated;
@@ -330,6 +336,13 @@ static bool deal_out(struct batch *b, int64_t *down_for_ms)
 
 /* ---- what a reply means ---- */
 
+struct round {
+    size_t answered; /* commands that have a final reply now */
+    bool refresh;
+    bool again;     /* there is something to send that needs no pause */
+    bool not_ready; /* somebody answers that it cannot for a while */
+};
+
 static bool error_is(const redisReply *r, const char *word)
 {
     size_t n = strlen(word);
@@ -356,10 +369,11 @@ static bool is_ask(const redisReply *r)
 
 /* False: it has to be sent again. */
 static bool is_final(struct batch *b, unsigned node, struct command *c, const redisReply *r,
-                     bool *refresh)
+                     struct round *round)
 {
-    static const char *const later[] = {"TRYAGAIN",   "CLUSTERDOWN", "LOADING",
-                                        "MASTERDOWN", "READONLY",    "BUSY"};
+    enum { LONG = 3 }; /* the first ones last for a while */
+    static const char *const later[] = {"CLUSTERDOWN", "LOADING",  "MASTERDOWN",
+                                        "TRYAGAIN",    "READONLY", "BUSY"};
     c->asking = false;
     if (r->type != REDIS_REPLY_ERROR)
         return true;
@@ -370,7 +384,7 @@ static bool is_final(struct batch *b, unsigned node, struct command *c, const re
     if (error_is(r, "MOVED")) {
         c->node = -1;
         if (follow_hint(b, node, r, true) < 0)
-            *refresh = true;
+            round->refresh = true;
         return false;
     }
     if (error_is(r, "ASK")) {
@@ -382,7 +396,8 @@ static bool is_final(struct batch *b, unsigned node, struct command *c, const re
     for (size_t i = 0; i < COUNT_OF(later); i++) {
         if (error_is(r, later[i])) {
             c->node = -1;
-            *refresh = true;
+            round->refresh = true;
+            round->not_ready |= i < LONG;
             return false;
         }
     }
@@ -413,12 +428,6 @@ static void lane_send(struct lane *lane)
     }
 }
 
-struct round {
-    size_t answered; /* commands that have a final reply now */
-    bool refresh;
-    bool again; /* there is something to send that needs no pause */
-};
-
 static void lane_take_replies(struct batch *b, struct lane *lane, struct round *round)
 {
     while (lane->answered < lane->queued && !lane->failed) {
@@ -434,14 +443,14 @@ static void lane_take_replies(struct batch *b, struct lane *lane, struct round *
         if (index <= LEADS_TO) {
             struct command *leads = &b->commands[LEADS_TO - index];
             if (!leads->refused && !is_ask(reply))
-                leads->refused = !is_final(b, lane->c->node, leads, reply, &round->refresh);
+                leads->refused = !is_final(b, lane->c->node, leads, reply, round);
             freeReplyObject(reply);
             continue;
         }
         if (index == REPLICATED)
             b->not_replicated |= reply->type != REDIS_REPLY_INTEGER || reply->integer < 1;
         struct command *c = index < 0 ? NULL : &b->commands[index];
-        if (c && !c->refused && is_final(b, lane->c->node, c, reply, &round->refresh)) {
+        if (c && !c->refused && is_final(b, lane->c->node, c, reply, round)) {
             c->done = true;
             c->reply = reply;
             round->answered++;
@@ -572,6 +581,8 @@ enum err batch_flush(struct batch *b)
         if (count_open(b) == 0)
             break;
         bool progress = round.answered > 0 || (round.again && attempt < HINTS_MAX);
+        if (b->hurry && (round.not_ready || (left_over && !progress && (!cluster || attempt > 0))))
+            return ERR_UNAVAILABLE;
         if (now_ms() - began >= patience || (left_over && down_for_ms >= patience) ||
             (!cluster && left_over && !progress && attempt > 0))
             return ERR_UNAVAILABLE;
@@ -583,6 +594,8 @@ enum err batch_flush(struct batch *b)
             continue;
         if (!cluster && left_over && down_for_ms > LINK_COMMAND_MS)
             return ERR_UNAVAILABLE;
+        if (b->hurry && left_over)
+            continue; /* the map may have changed: once more, at once */
         pause_ms(pause);
         pause = pause * 2 < PAUSE_LAST_MS ? pause * 2 : PAUSE_LAST_MS;
     }

@@ -41,6 +41,10 @@ void batch_at_node(struct batch *b, size_t command, unsigned node);
 void batch_replicate(struct batch *b);
 bool batch_is_replicated(const struct batch *b); /* after the flush: did every one say so? */
 
+/* For those who can do without an answer: a node that is known to be away, or not ready, is not
+ * waited for. */
+void batch_hurry(struct batch *b);
+
 /* OK: every command has a reply, which may be an error. ERR_UNAVAILABLE: some could not be
  * answered in time; they may have been run nevertheless. */
 enum err batch_flush(struct batch *b);

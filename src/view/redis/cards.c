@@ -14,62 +14,25 @@
  * changes cannot fail. When Redis cannot be reached the key is **owed**: this process reads it as
  * missing (or gone), and writes its tombstone, or forgets the card, as soon as Redis answers again,
  * before it reads anything there. Other processes cannot know; whoever needs that from them, too,
- * applies the event again (which is harmless) until it has succeeded. */
-#include <pthread.h>
-#include <stdatomic.h>
+ * applies the event again (which is harmless) until it has succeeded, or has them doubt the cards.
+ *
+ * Reading and filling do not wait for a server that is away: a page is drawn from truth then.
+ * What is written is in cards_write.c. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/rand.h"
-#include "view/redis/batch.h"
-#include "view/redis/debts.h"
-#include "view/redis/keys.h"
+#include "view/redis/cards_engine.h"
 #include "view/redis/redis.h"
-#include "view/redis/script.h"
 #include "view/redis/slot.h"
 
-enum {
-    VERSION_MS = 60000,
-    LIKES_MAX = 1000,
-    IDS_A_FLUSH = 1000,
-    SPARE_BATCHES_MAX = 64,
-    PAY_A_FLUSH = 500,
-    /* the form of a post's card: 'P', then little-endian numbers, then the caption */
-    CARD_AUTHOR = 1,
-    CARD_LIKES = 9,
-    CARD_COMMENTS = 13,
-    CARD_EDITED = 17,
-    CARD_DELIVERY = 25,
-    CARD_CAPTION = 26,
-};
+enum { IDS_A_FLUSH = 1000, LOOK_EVERY_MS = 200 };
 
 #define CARD_LIFE_MS (INT64_C(24) * 3600 * 1000)
 
-enum card_kind { CARD_POST = 'P', CARD_ACCOUNT = 'A', CARD_LIKED = 'L', CARD_VERSION = 'V' };
-
-struct redis_cards {
-    struct cards cards;
-    struct link *link;
-    struct clock *clock;
-    int64_t life_ms;
-    _Atomic uint64_t post_hits, post_misses, looks;
-
-    pthread_mutex_t lock; /* of what follows */
-    struct rand rand;
-    struct batch *spare[SPARE_BATCHES_MAX];
-    size_t spare_count;
-    struct debts debts; /* has a lock of its own */
-};
-
-static struct redis_cards *redis_of(struct cards *c)
-{
-    return (struct redis_cards *)c;
-}
-
-static struct batch *borrow(struct redis_cards *c)
+struct batch *cards_borrow(struct redis_cards *c)
 {
     pthread_mutex_lock(&c->lock);
     struct batch *b = c->spare_count > 0 ? c->spare[--c->spare_count] : NULL;
@@ -77,11 +40,11 @@ static struct batch *borrow(struct redis_cards *c)
     return b ? b : batch_new(c->link);
 }
 
-static void give_back(struct redis_cards *c, struct batch *b)
+void cards_give_back(struct redis_cards *c, struct batch *b)
 {
     batch_reset(b);
     pthread_mutex_lock(&c->lock);
-    bool keep = c->spare_count < SPARE_BATCHES_MAX;
+    bool keep = c->spare_count < CARD_BATCHES_MAX;
     if (keep)
         c->spare[c->spare_count++] = b;
     pthread_mutex_unlock(&c->lock);
@@ -89,7 +52,7 @@ static void give_back(struct redis_cards *c, struct batch *b)
         batch_free(b);
 }
 
-static uint64_t new_version(struct redis_cards *c)
+uint64_t cards_new_version(struct redis_cards *c)
 {
     pthread_mutex_lock(&c->lock);
     uint64_t n = rand_u64(&c->rand);
@@ -97,118 +60,67 @@ static uint64_t new_version(struct redis_cards *c)
     return n ? n : 1; /* 0 is no ticket */
 }
 
-/* ---- keys: the kind, and what it is about as hash tag ---- */
-
-static void key_of(struct key *k, enum card_kind kind, uint64_t id)
+void card_key(struct key *k, enum card_kind kind, uint64_t id)
 {
     k->len = (uint8_t)snprintf(k->text, sizeof k->text, "%c{%llu}", kind, (unsigned long long)id);
     k->slot = slot_of(key_text(k));
 }
 
-static uint64_t subject_of(enum card_kind kind, uint64_t id)
+/* ---- trust ---- */
+
+static bool read_epoch(struct redis_cards *c, uint64_t *epoch)
 {
-    return kind == CARD_LIKED ? cards_likes_key(id) : id;
+    struct batch *b = cards_borrow(c);
+    batch_begin(b, slot_of(EPOCH_KEY), 2);
+    batch_arg(b, STR("GET"));
+    batch_arg(b, EPOCH_KEY);
+    batch_hurry(b);
+    bool good = batch_flush(b) == OK && !batch_failed(b, 0);
+    *epoch = 0;
+    if (good)
+        (void)str_parse_u64(batch_text(b, 0), epoch);
+    cards_give_back(c, b);
+    return good;
 }
 
-/* The card's key and its version's. */
-static void keys_of(struct key keys[2], enum card_kind kind, uint64_t id)
+/* A server that was restarted may have come back with cards that were changed or taken away since:
+ * none is believed until somebody has cleared it, which begins another epoch. */
+bool cards_are_lost(struct redis_cards *c)
 {
-    key_of(&keys[0], kind, subject_of(kind, id));
-    key_of(&keys[1], CARD_VERSION, subject_of(kind, id));
-}
-
-static void queue_script(struct batch *b, enum script_id id, const struct key *keys,
-                         unsigned key_count, unsigned args)
-{
-    batch_begin(b, keys[0].slot, 3 + key_count + args);
-    batch_arg_script(b, script_of(id));
-    batch_arg_u64(b, key_count);
-    for (unsigned i = 0; i < key_count; i++)
-        batch_arg(b, key_text(&keys[i]));
-}
-
-static void arg_post(struct batch *b, uint64_t id)
-{
-    char digits[ID_DIGITS];
-    id_digits(id, digits);
-    batch_arg_u64(b, id_score(id));
-    batch_arg(b, (struct str){digits, sizeof digits});
-}
-
-/* ---- what is owed ---- */
-
-static bool is_owed(struct redis_cards *c, enum card_kind kind, uint64_t id)
-{
-    return debts_state(&c->debts, (char)kind, id) != DEBT_NONE;
-}
-
-static void queue_change(struct redis_cards *c, struct batch *b, enum card_kind kind, uint64_t id,
-                         struct str card, int64_t life_ms)
-{
-    struct key keys[2];
-    keys_of(keys, kind, id);
-    queue_script(b, SCRIPT_change_card, keys, 2, 6);
-    batch_arg_u64(b, new_version(c));
-    batch_arg_i64(b, VERSION_MS);
-    batch_arg(b, card);
-    batch_arg_i64(b, life_ms);
-    batch_arg_i64(b, clock_wall_ms(c->clock));
-    batch_arg_i64(b, TOMBSTONE_MS);
-}
-
-static void queue_gone(struct redis_cards *c, struct batch *b, uint64_t id)
-{
-    char mark[32];
-    int n = snprintf(mark, sizeof mark, "G%lld", (long long)clock_wall_ms(c->clock));
-    queue_change(c, b, CARD_POST, id, (struct str){mark, (size_t)n}, TOMBSTONE_MS);
-    batch_replicate(b);
-}
-
-/* Writes what is owed, if it is time to try. Called before anything else is asked of Redis. */
-static void pay(struct redis_cards *c)
-{
-    struct debt due[PAY_A_FLUSH];
-    size_t n = debts_due(&c->debts, due, PAY_A_FLUSH);
-    if (n == 0)
-        return;
-    struct batch *b = borrow(c);
-    for (size_t i = 0; i < n; i++) {
-        if (due[i].gone)
-            queue_gone(c, b, due[i].id);
-        else
-            queue_change(c, b, (enum card_kind)due[i].kind, due[i].id, STR(""), 0);
-    }
-    if (batch_flush(b) == OK && batch_all_good(b, NULL))
-        debts_strike(&c->debts, due, n);
-    give_back(c, b);
-}
-
-/* Sends a change; what cannot be sent is owed. */
-static void send_change(struct redis_cards *c, struct batch *b, enum card_kind kind, uint64_t id,
-                        bool gone)
-{
-    /* In order: not before what is owed already. */
-    if (is_owed(c, kind, id) || batch_flush(b) != OK || !batch_all_good(b, NULL))
-        debts_add(&c->debts, (char)kind, id, gone);
-    give_back(c, b);
+    uint64_t restarts = link_restarts(c->link), epoch;
+    if (atomic_load_explicit(&c->doubted, memory_order_relaxed))
+        return true;
+    if (restarts == atomic_load(&c->restarts_trusted))
+        return false;
+    int64_t look_at = atomic_load(&c->look_at_ms), now_ms = clock_mono_ms(clock_system());
+    if (now_ms < look_at ||
+        !atomic_compare_exchange_strong(&c->look_at_ms, &look_at, now_ms + LOOK_EVERY_MS) ||
+        !read_epoch(c, &epoch) || epoch == atomic_load(&c->epoch))
+        return true;
+    atomic_store(&c->epoch, epoch);
+    atomic_store(&c->restarts_trusted, restarts);
+    return link_restarts(c->link) != restarts;
 }
 
 /* ---- tickets ---- */
 
 static uint64_t redis_tickets(struct cards *base, const uint64_t *keys, size_t n, card_ticket *out)
 {
-    struct redis_cards *c = redis_of(base);
+    struct redis_cards *c = redis_cards_of(base);
     uint64_t looks = atomic_fetch_add(&c->looks, 1) + 1;
-    struct batch *b = borrow(c);
+    struct batch *b = cards_borrow(c);
     if (n > 0)
-        pay(c);
-    for (size_t from = 0, count; from < n; from += count) {
+        cards_pay(c);
+    bool lost = n > 0 && cards_are_lost(c);
+    for (size_t i = 0; lost && i < n; i++)
+        out[i] = 0;
+    for (size_t from = 0, count; !lost && from < n; from += count) {
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
         for (size_t i = 0; i < count; i++) {
             struct key k;
-            key_of(&k, CARD_VERSION, keys[from + i]);
-            out[from + i] = new_version(c);
+            card_key(&k, CARD_VERSION, keys[from + i]);
+            out[from + i] = cards_new_version(c);
             batch_begin(b, k.slot, 7);
             batch_arg(b, STR("SET"));
             batch_arg(b, key_text(&k));
@@ -218,7 +130,8 @@ static uint64_t redis_tickets(struct cards *base, const uint64_t *keys, size_t n
             batch_arg(b, STR("PX"));
             batch_arg_i64(b, VERSION_MS);
         }
-        bool good = batch_flush(b) == OK;
+        batch_hurry(b);
+        bool good = batch_flush(b) == OK && !cards_are_lost(c);
         for (size_t i = 0; i < count; i++) {
             if (!good || batch_failed(b, i))
                 out[from + i] = 0;
@@ -227,17 +140,11 @@ static uint64_t redis_tickets(struct cards *base, const uint64_t *keys, size_t n
                 out[from + i] = 0;
         }
     }
-    give_back(c, b);
+    cards_give_back(c, b);
     return looks;
 }
 
 /* ---- posts ---- */
-
-static void put_number(char *at, uint64_t n, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        at[i] = (char)(n >> 8 * i);
-}
 
 static uint64_t get_number(const char *at, size_t bytes)
 {
@@ -245,19 +152,6 @@ static uint64_t get_number(const char *at, size_t bytes)
     for (size_t i = 0; i < bytes; i++)
         n |= (uint64_t)(uint8_t)at[i] << 8 * i;
     return n;
-}
-
-static void write_card(struct buf *out, const struct post_card *card)
-{
-    char head[CARD_CAPTION];
-    head[0] = 'P';
-    put_number(head + CARD_AUTHOR, card->author, 8);
-    put_number(head + CARD_LIKES, card->like_count, 4);
-    put_number(head + CARD_COMMENTS, card->comment_count, 4);
-    put_number(head + CARD_EDITED, (uint64_t)card->edited_at_ms, 8);
-    put_number(head + CARD_DELIVERY, card->delivery, 1);
-    buf_append(out, head, sizeof head);
-    buf_str(out, card->caption_json);
 }
 
 static enum card_state read_card(struct redis_cards *c, struct str s, uint64_t id,
@@ -290,7 +184,7 @@ static void queue_gets(struct redis_cards *c, struct batch *b, enum card_kind ki
     bool together = !link_is_cluster(c->link);
     for (size_t i = 0; i < n; i++) {
         struct key k;
-        key_of(&k, kind, ids[i]);
+        card_key(&k, kind, ids[i]);
         if (!together || i == 0) {
             batch_begin(b, k.slot, together ? (unsigned)n + 1 : 2);
             batch_arg(b, together ? STR("MGET") : STR("GET"));
@@ -313,15 +207,16 @@ static struct str got(struct redis_cards *c, struct batch *b, size_t i)
 static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struct post_card *out,
                         enum card_state *state, struct arena *arena)
 {
-    struct redis_cards *c = redis_of(base);
-    struct batch *b = borrow(c);
+    struct redis_cards *c = redis_cards_of(base);
+    struct batch *b = cards_borrow(c);
     uint64_t hits = 0;
-    pay(c);
+    cards_pay(c);
     for (size_t from = 0, count; from < n; from += count) {
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
         queue_gets(c, b, CARD_POST, ids + from, count);
-        bool good = batch_flush(b) == OK;
+        batch_hurry(b);
+        bool good = !cards_are_lost(c) && batch_flush(b) == OK && !cards_are_lost(c);
         for (size_t i = from; i < from + count; i++) {
             enum debt_state owed = debts_state(&c->debts, CARD_POST, ids[i]);
             state[i] = owed == DEBT_GONE ? CARD_GONE : CARD_MISSING;
@@ -330,91 +225,10 @@ static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struc
             hits += state[i] == CARD_FOUND;
         }
     }
-    give_back(c, b);
+    cards_give_back(c, b);
     atomic_fetch_add_explicit(&c->post_hits, hits, memory_order_relaxed);
     if (n > hits)
         atomic_fetch_add_explicit(&c->post_misses, n - hits, memory_order_relaxed);
-}
-
-static void queue_put(struct redis_cards *c, struct batch *b, enum card_kind kind, uint64_t id,
-                      card_ticket ticket, struct str card)
-{
-    struct key keys[2];
-    keys_of(keys, kind, id);
-    queue_script(b, SCRIPT_put_card, keys, 2, 5);
-    batch_arg_u64(b, ticket);
-    batch_arg(b, card);
-    batch_arg_i64(b, c->life_ms);
-    batch_arg_i64(b, clock_wall_ms(c->clock));
-    batch_arg_i64(b, TOMBSTONE_MS);
-}
-
-static void put(struct redis_cards *c, enum card_kind kind, uint64_t id, card_ticket ticket,
-                struct str card)
-{
-    if (ticket == 0 || id == 0 || is_owed(c, kind, id))
-        return;
-    struct batch *b = borrow(c);
-    queue_put(c, b, kind, id, ticket, card);
-    (void)batch_flush(b); /* a fill that fails costs a fill */
-    give_back(c, b);
-}
-
-static void redis_put_post(struct cards *base, card_ticket ticket, const struct post_card *card,
-                           bool change)
-{
-    struct redis_cards *c = redis_of(base);
-    struct buf text;
-    if (card->id == 0)
-        return;
-    pay(c);
-    buf_init(&text, 0);
-    write_card(&text, card);
-    if (change) {
-        struct batch *b = borrow(c);
-        queue_change(c, b, CARD_POST, card->id, buf_view(&text), c->life_ms);
-        send_change(c, b, CARD_POST, card->id, false);
-    } else {
-        put(c, CARD_POST, card->id, ticket, buf_view(&text));
-    }
-    buf_done(&text);
-}
-
-static void redis_post_gone(struct cards *base, uint64_t id)
-{
-    struct redis_cards *c = redis_of(base);
-    if (id == 0)
-        return;
-    pay(c);
-    struct batch *b = borrow(c);
-    queue_gone(c, b, id);
-    send_change(c, b, CARD_POST, id, true);
-}
-
-static void arg_count(struct batch *b, unsigned offset, int64_t n)
-{
-    char bytes[4];
-    put_number(bytes, n > UINT32_MAX ? UINT32_MAX : (uint64_t)n, sizeof bytes);
-    batch_arg_u64(b, offset);
-    batch_arg(b, (struct str){bytes, sizeof bytes});
-}
-
-static void redis_post_counts(struct cards *base, uint64_t id, int64_t likes, int64_t comments)
-{
-    struct redis_cards *c = redis_of(base);
-    struct key keys[2];
-    unsigned counts = (likes >= 0 ? 1u : 0u) + (comments >= 0 ? 1u : 0u);
-    pay(c);
-    struct batch *b = borrow(c);
-    keys_of(keys, CARD_POST, id);
-    queue_script(b, SCRIPT_count_card, keys, 2, 2 + 2 * counts);
-    batch_arg_u64(b, new_version(c));
-    batch_arg_i64(b, VERSION_MS);
-    if (likes >= 0)
-        arg_count(b, CARD_LIKES, likes);
-    if (comments >= 0)
-        arg_count(b, CARD_COMMENTS, comments);
-    send_change(c, b, CARD_POST, id, false);
 }
 
 /* ---- accounts ---- */
@@ -422,129 +236,92 @@ static void redis_post_counts(struct cards *base, uint64_t id, int64_t likes, in
 static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n, struct str *json,
                            struct arena *arena)
 {
-    struct redis_cards *c = redis_of(base);
-    struct batch *b = borrow(c);
-    pay(c);
+    struct redis_cards *c = redis_cards_of(base);
+    struct batch *b = cards_borrow(c);
+    cards_pay(c);
     for (size_t from = 0, count; from < n; from += count) {
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
         queue_gets(c, b, CARD_ACCOUNT, ids + from, count);
-        bool good = batch_flush(b) == OK;
+        batch_hurry(b);
+        bool good = !cards_are_lost(c) && batch_flush(b) == OK && !cards_are_lost(c);
         for (size_t i = from; i < from + count; i++) {
             struct str s = good ? got(c, b, i - from) : (struct str){NULL, 0};
-            bool known = s.ptr && !is_owed(c, CARD_ACCOUNT, ids[i]);
+            bool known = s.ptr && !card_is_owed(c, CARD_ACCOUNT, ids[i]);
             json[i] = known ? arena_str(arena, s) : (struct str){NULL, 0};
         }
     }
-    give_back(c, b);
-}
-
-static void redis_put_account(struct cards *base, card_ticket ticket, uint64_t id, struct str json)
-{
-    pay(redis_of(base));
-    put(redis_of(base), CARD_ACCOUNT, id, ticket, json);
-}
-
-static void redis_forget_account(struct cards *base, uint64_t id)
-{
-    struct redis_cards *c = redis_of(base);
-    if (id == 0)
-        return;
-    pay(c);
-    struct batch *b = borrow(c);
-    queue_change(c, b, CARD_ACCOUNT, id, STR(""), 0);
-    batch_replicate(b);
-    send_change(c, b, CARD_ACCOUNT, id, false);
+    cards_give_back(c, b);
 }
 
 /* ---- likes ---- */
 
-/* {floor, {1 or 0, …}} */
+/* [[head], [score or nil, …]]: see script.c for what the head of a list says. */
 static bool read_liked(const redisReply *r, const uint64_t *ids, size_t n, bool *out)
 {
     uint64_t floor;
     if (r->type != REDIS_REPLY_ARRAY || r->elements != 2 ||
-        r->element[0]->type != REDIS_REPLY_STRING ||
-        !id_from_digits((struct str){r->element[0]->str, r->element[0]->len}, &floor) ||
+        r->element[0]->type != REDIS_REPLY_ARRAY || r->element[0]->elements != 1 ||
         r->element[1]->type != REDIS_REPLY_ARRAY || r->element[1]->elements != n)
         return false;
+    const redisReply *head = r->element[0]->element[0];
+    if (head->type != REDIS_REPLY_STRING || head->len != 1 + ID_DIGITS || head->str[0] != 'r' ||
+        !id_from_digits((struct str){head->str + 1, ID_DIGITS}, &floor))
+        return false;
     for (size_t i = 0; i < n; i++) {
-        const redisReply *e = r->element[1]->element[i];
         if (ids[i] <= floor)
             return false;
-        out[i] = e->type == REDIS_REPLY_INTEGER && e->integer == 1;
+        out[i] = r->element[1]->element[i]->type == REDIS_REPLY_STRING;
     }
     return true;
+}
+
+/* Without a script, which would cost as much as the rest of the page. */
+static void queue_liked(struct batch *b, const struct key *k, const uint64_t *ids, size_t n)
+{
+    batch_transaction(b, k->slot);
+    batch_also(b, 4);
+    batch_arg(b, STR("ZRANGE"));
+    batch_arg(b, key_text(k));
+    batch_arg(b, STR("0"));
+    batch_arg(b, STR("0"));
+    batch_also(b, 2 + (unsigned)n);
+    batch_arg(b, STR("ZMSCORE"));
+    batch_arg(b, key_text(k));
+    for (size_t i = 0; i < n; i++) {
+        char digits[ID_DIGITS];
+        id_digits(ids[i], digits);
+        batch_arg(b, (struct str){digits, sizeof digits});
+    }
+    batch_commit(b);
 }
 
 static enum err redis_liked(struct cards *base, uint64_t viewer, const uint64_t *ids, size_t n,
                             bool *out)
 {
-    struct redis_cards *c = redis_of(base);
+    struct redis_cards *c = redis_cards_of(base);
     struct key k;
     enum err e = OK;
-    pay(c);
-    if (is_owed(c, CARD_LIKED, viewer))
+    if (n == 0)
+        return OK;
+    cards_pay(c);
+    if (cards_are_lost(c) || card_is_owed(c, CARD_LIKED, viewer))
         return ERR_NEEDS_TRUTH;
-    struct batch *b = borrow(c);
-    key_of(&k, CARD_LIKED, cards_likes_key(viewer));
+    struct batch *b = cards_borrow(c);
+    card_key(&k, CARD_LIKED, cards_likes_key(viewer));
     size_t from = 0;
     do {
         size_t count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
-        queue_script(b, SCRIPT_liked, &k, 1, (unsigned)count);
-        for (size_t i = 0; i < count; i++) {
-            char digits[ID_DIGITS];
-            id_digits(ids[from + i], digits);
-            batch_arg(b, (struct str){digits, sizeof digits});
-        }
-        if (batch_flush(b) != OK || !read_liked(batch_reply(b, 0), ids + from, count, out + from))
+        queue_liked(b, &k, ids + from, count);
+        batch_hurry(b);
+        if (batch_flush(b) != OK || cards_are_lost(c) ||
+            !read_liked(batch_reply(b, 0), ids + from, count, out + from))
             e = ERR_NEEDS_TRUTH;
         from += count;
     } while (!e && from < n);
-    give_back(c, b);
+    cards_give_back(c, b);
     return e;
-}
-
-static void redis_put_likes(struct cards *base, card_ticket ticket, uint64_t viewer,
-                            const uint64_t *ids, size_t n, uint64_t floor)
-{
-    struct redis_cards *c = redis_of(base);
-    struct key keys[2];
-    pay(c);
-    if (ticket == 0 || viewer == 0 || is_owed(c, CARD_LIKED, viewer))
-        return;
-    if (n > LIKES_MAX) {
-        floor = ids[LIKES_MAX] > floor ? ids[LIKES_MAX] : floor;
-        n = LIKES_MAX;
-    }
-    struct batch *b = borrow(c);
-    keys_of(keys, CARD_LIKED, viewer);
-    queue_script(b, SCRIPT_put_likes, keys, 2, 5 + 2 * (unsigned)n);
-    batch_arg_u64(b, ticket);
-    batch_arg_i64(b, c->life_ms);
-    batch_arg_u64(b, LIKES_MAX);
-    arg_post(b, floor);
-    for (size_t i = 0; i < n; i++)
-        arg_post(b, ids[i]);
-    (void)batch_flush(b);
-    give_back(c, b);
-}
-
-static void redis_like(struct cards *base, uint64_t viewer, uint64_t post, bool on)
-{
-    struct redis_cards *c = redis_of(base);
-    struct key keys[2];
-    pay(c);
-    struct batch *b = borrow(c);
-    keys_of(keys, CARD_LIKED, viewer);
-    queue_script(b, SCRIPT_like, keys, 2, 6);
-    batch_arg_u64(b, new_version(c));
-    batch_arg_i64(b, VERSION_MS);
-    batch_arg_u64(b, on);
-    arg_post(b, post);
-    batch_arg_u64(b, LIKES_MAX);
-    send_change(c, b, CARD_LIKED, viewer, false);
 }
 
 /* ---- the engine ---- */
@@ -552,14 +329,19 @@ static void redis_like(struct cards *base, uint64_t viewer, uint64_t post, bool 
 /* How many cards there are, and of what size, is for Redis to say: not counted here. */
 static void redis_stats(struct cards *base, struct card_stats *out)
 {
-    struct redis_cards *c = redis_of(base);
+    struct redis_cards *c = redis_cards_of(base);
     *out = (struct card_stats){.post_hits = atomic_load(&c->post_hits),
                                .post_misses = atomic_load(&c->post_misses)};
 }
 
+static void redis_doubt(struct cards *base, bool on)
+{
+    atomic_store(&redis_cards_of(base)->doubted, on);
+}
+
 static void redis_free(struct cards *base)
 {
-    struct redis_cards *c = redis_of(base);
+    struct redis_cards *c = redis_cards_of(base);
     while (c->spare_count > 0)
         batch_free(c->spare[--c->spare_count]);
     link_free(c->link);
@@ -580,6 +362,8 @@ static const struct cards_ops redis_ops = {
     .liked = redis_liked,
     .put_likes = redis_put_likes,
     .like = redis_like,
+    .write = redis_write,
+    .doubt = redis_doubt,
     .stats = redis_stats,
     .free = redis_free,
 };
@@ -607,6 +391,9 @@ enum err cards_redis_open(const struct redis_config *config, struct cards **out)
     rand_seed(&c->rand, seed);
     debts_init(&c->debts, c->life_ms);
     (void)link_refresh(c->link);
+    uint64_t epoch;
+    (void)read_epoch(c, &epoch);
+    atomic_store(&c->epoch, epoch);
     *out = &c->cards; /* that nobody answers yet is no reason not to begin: cards are a cache */
     return OK;
 }

@@ -92,7 +92,7 @@ static enum err read_followers(struct redis_views *r, struct batch *b, uint64_t 
     size_t followers = queue_followers(r, b, author, after, max);
     size_t complete = queue_complete(r, b, k.slot);
     enum err e = batch_flush(b);
-    if (!e && (!batch_all_good(b, NULL) || !reply_is(b, complete, 1)))
+    if (!e && (!batch_all_good(b, NULL) || !reply_is(b, complete, 1) || is_lost(r)))
         e = ERR_UNAVAILABLE;
     *n = e ? 0 : reply_ids(batch_reply(b, followers), ids, max);
     return e;

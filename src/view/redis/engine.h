@@ -28,6 +28,8 @@ enum {
     REBUILDS_MAX = 4096,      /* under way in this process */
     REBUILD_KEEP_MS = 60000,  /* one that is not ended by then counts as given up */
     RECENT_KEEP_MS = 3600000, /* how late a change may come and still be known to be late */
+    MASTERSHIP = 82,          /* run id and replication id, as text */
+    STORE_TEXT_MAX = 64,
     SPARE_BATCHES_MAX = 64
 };
 
@@ -52,7 +54,8 @@ struct redis_views {
     struct clock *clock;
     struct link *link;
     size_t pull_cap;
-    bool safe_pushes; /* wait for the replica after each */
+    bool safe_pushes;               /* wait for the replica after each */
+    char store[STORE_TEXT_MAX + 1]; /* whose views these are; "": nobody asks */
     size_t copies;
     struct key hidden[COPIES_MAX], hidden_recent[COPIES_MAX];
 
@@ -65,7 +68,12 @@ struct redis_views {
     unsigned sweep_bucket;
     char sweep_cursor[24];
     int64_t bytes, bytes_at_ms;
+    bool has_saved;
+    char masterships[COPIES_MAX][MASTERSHIP]; /* who answered at the last save, by copy */
 
+    _Atomic bool doubted;
+    _Atomic uint64_t epoch_seen;        /* as it was when somebody looked last */
+    _Atomic uint64_t restarts_trusted;  /* up to this one of the link's: all was found complete */
     _Atomic uint32_t walked_at;         /* as far as this process knows, seconds */
     _Atomic int64_t tally[TALLY_PARTS]; /* not yet added to the numbers in Redis */
     _Atomic int64_t poured_at_ms;
@@ -74,6 +82,14 @@ struct redis_views {
 static inline struct redis_views *redis_of(struct views *v)
 {
     return (struct redis_views *)v;
+}
+
+/* Must readers be sent to truth without a look? A restart becomes known while a call is under way:
+ * look again after it. */
+static inline bool is_lost(struct redis_views *r)
+{
+    return atomic_load_explicit(&r->doubted, memory_order_relaxed) ||
+           link_restarts(r->link) != atomic_load(&r->restarts_trusted);
 }
 
 static inline uint32_t seen_seconds(int64_t ms)
@@ -97,6 +113,21 @@ static inline void tally_add(struct redis_views *r, enum tally_part part, int64_
 }
 
 void tally_pour(struct redis_views *r); /* into Redis, if it is time */
+/* Everything was cleared: what lies there is of another time from now on. */
+enum err redis_epoch_begin(struct redis_views *r);
+enum err redis_epoch_read(struct redis_views *r, uint64_t *epoch);
+
+/* ---- state.c ---- */
+
+/* Is it the store's own, or empty? Then it is from now on. ERR_CONFLICT: somebody else's. */
+enum err redis_own(struct redis_views *r);
+/* Is everything there? Not in a hurry: waits for a failover. */
+enum err redis_look(struct redis_views *r, bool hurry, bool *complete);
+enum err redis_clear(struct views *v);
+enum err redis_loaded(struct views *v);
+enum err redis_is_complete(struct views *v, bool *complete);
+void redis_doubt(struct views *v, bool on);
+enum err redis_save(struct views *v, uint64_t position);
 
 /* ---- words for queueing: keys, then arguments ---- */
 

@@ -4,6 +4,7 @@
 #include "view/redis/keys.h"
 
 #include <pthread.h>
+#include <string.h>
 
 #include "base/id.h"
 #include "view/redis/slot.h"
@@ -29,14 +30,10 @@ unsigned bucket_of(uint64_t account)
 void key_of_bucket(struct key *k, enum key_kind kind, unsigned bucket)
 {
     pthread_once(&made, make_slots);
-    char *at = k->text;
-    *at++ = (char)kind;
-    *at++ = '{';
-    *at++ = hex[bucket >> 8 & 15];
-    *at++ = hex[bucket >> 4 & 15];
-    *at++ = hex[bucket & 15];
-    *at++ = '}';
-    k->len = (uint8_t)(at - k->text);
+    const char text[] = {(char)kind,       '{', hex[bucket >> 8 & 15], hex[bucket >> 4 & 15],
+                         hex[bucket & 15], '}'};
+    memcpy(k->text, text, sizeof text);
+    k->len = sizeof text;
     k->slot = slots[bucket % BUCKETS];
 }
 

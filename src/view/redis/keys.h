@@ -25,6 +25,9 @@ enum key_kind {
     KEY_SPREAD = 'q', /* authors whose followers all know that there is a pull list */
 };
 
+/* A number that lives and dies with everything else. */
+#define EPOCH_KEY STR("epoch{fantail}")
+
 struct key {
     char text[KEY_MAX];
     uint8_t len;

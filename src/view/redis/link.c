@@ -27,6 +27,7 @@ enum {
     RETRY_FIRST_MS = 50,
     RETRY_LAST_MS = 1000,
     REFRESH_EVERY_MS = 20,
+    RUN_ID = 40, /* digits: every start of a server draws another */
     NO_NODE = 0
 };
 
@@ -36,6 +37,7 @@ struct node {
     unsigned tenant; /* counts who had this number */
     bool known;      /* the cluster spoke of it when it was asked last */
     bool master, has_replica;
+    char run[RUN_ID + 1]; /* the process that answered last; "": not known */
     struct connection *idle;
     unsigned idle_count;
     int64_t down_since_ms; /* 0: it is well */
@@ -49,6 +51,7 @@ struct link {
     pthread_mutex_t lock;
     pthread_mutex_t refreshing;
     _Atomic int64_t refreshed_at_ms;
+    _Atomic uint64_t restarts;
     _Atomic unsigned node_count;
     struct node nodes[LINK_NODES_MAX];
     _Atomic uint16_t map[SLOT_COUNT]; /* node + 1; NO_NODE */
@@ -159,6 +162,11 @@ bool link_has_replica(struct link *l, unsigned node)
     return has;
 }
 
+uint64_t link_restarts(const struct link *l)
+{
+    return atomic_load(&l->restarts);
+}
+
 size_t link_masters(struct link *l, unsigned *nodes, size_t max)
 {
     size_t n = 0;
@@ -206,13 +214,34 @@ static bool log_in(const struct link *l, redisContext *context)
     return greets(context, 1, (const char *[]){"PING"});
 }
 
-static redisContext *open_context(const struct link *l, const char *host, int port)
+/* Which process is it? One that does not say is taken for the same as ever. */
+static void read_run(redisContext *context, char run[RUN_ID + 1])
+{
+    static const char name[] = "run_id:";
+    redisReply *reply = redisCommandArgv(context, 2, (const char *[]){"INFO", "server"}, NULL);
+    const char *at = reply && reply->type == REDIS_REPLY_STRING ? strstr(reply->str, name) : NULL;
+    run[0] = 0;
+    if (at && strlen(at) >= sizeof name - 1 + RUN_ID) {
+        memcpy(run, at + sizeof name - 1, RUN_ID);
+        run[RUN_ID] = 0;
+    }
+    if (reply)
+        freeReplyObject(reply);
+}
+
+static redisContext *open_context(const struct link *l, const char *host, int port,
+                                  char run[RUN_ID + 1])
 {
     redisContext *context = redisConnectWithTimeout(host, port, timeval_of(LINK_CONNECT_MS));
     if (!context)
         return NULL;
     if (context->err || redisSetTimeout(context, timeval_of(LINK_PROBE_MS)) != REDIS_OK ||
-        !log_in(l, context) || redisSetTimeout(context, timeval_of(LINK_COMMAND_MS)) != REDIS_OK) {
+        !log_in(l, context)) {
+        redisFree(context);
+        return NULL;
+    }
+    read_run(context, run);
+    if (context->err || redisSetTimeout(context, timeval_of(LINK_COMMAND_MS)) != REDIS_OK) {
         redisFree(context);
         return NULL;
     }
@@ -232,6 +261,18 @@ static void note_failure(struct node *n, int64_t now)
     n->retry_after_ms =
         n->retry_after_ms * 2 < RETRY_LAST_MS ? n->retry_after_ms * 2 : RETRY_LAST_MS;
     close_idle(n);
+}
+
+/* The lock is held. A replica that was restarted gets everything from its master again. */
+static void note_run(struct link *l, struct node *n, const char run[RUN_ID + 1])
+{
+    if (!run[0] || strcmp(run, n->run) == 0)
+        return;
+    if (n->run[0] && n->master) {
+        atomic_fetch_add(&l->restarts, 1);
+        log_warn("Redis was restarted", LOG_CSTR("host", n->host), LOG_INT("port", n->port));
+    }
+    memcpy(n->run, run, sizeof n->run);
 }
 
 /* The lock is held. */
@@ -265,13 +306,15 @@ struct connection *link_take(struct link *l, unsigned node)
     pthread_mutex_unlock(&l->lock);
     if (c || wait)
         return c;
-    redisContext *context = open_context(l, host, port);
+    char run[RUN_ID + 1] = "";
+    redisContext *context = open_context(l, host, port, run);
     pthread_mutex_lock(&l->lock);
     if (tenant != n->tenant) {
         if (context)
             redisFree(context);
         context = NULL;
     } else if (context) {
+        note_run(l, n, run);
         note_success(n, now_ms());
     } else {
         note_failure(n, now_ms());

@@ -35,6 +35,9 @@ int64_t link_failover_wait_ms(const struct link *l);
 /* The node that serves the slot, as far as is known; -1: not known. */
 int link_node_of(struct link *l, uint16_t slot);
 bool link_has_replica(struct link *l, unsigned node);
+/* How often a master was found to be another process than before, at the same place: it may have
+ * come back with less than it had. Known before the first answer of the new one is. */
+uint64_t link_restarts(const struct link *l);
 /* Every master; at most `max`. */
 size_t link_masters(struct link *l, unsigned *nodes, size_t max);
 

@@ -167,6 +167,7 @@ static enum err pull_some(struct redis_views *r, uint64_t viewer, const uint64_t
     queue_members(b, KEY_MUTED, viewer, authors, n);
     for (size_t i = 0; i < n; i++)
         queue_pull_list(r, b, authors[i], p->below, p->max);
+    batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e && !batch_all_good(b, NULL))
         e = ERR_UNAVAILABLE;
@@ -234,6 +235,7 @@ static enum err read_top(struct redis_views *r, const struct home_keys *k, uint6
     size_t top = queue_top(b, k, p->max);
     size_t pulled = queue_pulled(b, k);
     size_t complete = queue_complete(r, b, k->people.slot);
+    batch_hurry(b);
     enum err e = batch_flush(b);
     const redisReply *ids = e ? NULL : reply_part(b, top, 0),
                      *head = e ? NULL : reply_part(b, top, 1);
@@ -258,6 +260,7 @@ static enum err read_any(struct redis_views *r, const struct home_keys *k, uint6
     struct batch *b = batch_borrow(r);
     size_t home = queue_home(r, b, k, viewer, p->below, p->max);
     size_t complete = queue_complete(r, b, k->people.slot);
+    batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e && !batch_all_good(b, NULL))
         e = ERR_UNAVAILABLE;
@@ -285,11 +288,15 @@ enum err redis_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t *
     enum err e = OK;
     *n = 0;
     *floor = UINT64_MAX;
+    if (is_lost(r))
+        return OK;
     home_keys_of(&keys, viewer);
     if (below > INT64_MAX && max > 0 && max < r->views.cap) /* what lies beyond the cap is out */
         e = read_top(r, &keys, viewer, &page, &found);
     if (!e && !found)
         e = read_any(r, &keys, viewer, &page, &found);
+    if (is_lost(r)) /* known since: no word of that counts */
+        return OK;
     if (!e && found) {
         *n = page.n;
         *floor = page.floor;
@@ -307,7 +314,10 @@ static enum err visible_some(struct redis_views *r, struct batch *b, uint64_t vi
     queue_members(b, KEY_FOLLOWED, viewer, authors, n);
     queue_members(b, KEY_MUTED, viewer, authors, n);
     queue_hidden(r, b, viewer, authors, n);
+    batch_hurry(b);
     enum err e = batch_flush(b);
+    if (is_lost(r))
+        return ERR_NEEDS_TRUTH;
     if (e)
         return e;
     if (!batch_all_good(b, NULL))
@@ -324,6 +334,8 @@ enum err redis_visible(struct views *v, uint64_t viewer, const uint64_t *authors
                        bool *out)
 {
     struct redis_views *r = redis_of(v);
+    if (is_lost(r))
+        return ERR_NEEDS_TRUTH;
     struct batch *b = batch_borrow(r);
     enum err e = OK;
     for (size_t from = 0; !e && from < n; from += VISIBLE_CHUNK)
@@ -376,10 +388,11 @@ enum err redis_neighbours(struct views *v, uint64_t account, bool followers, uin
         batch_arg(b, key_text(&followed));
     }
     *n = 0;
+    batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e && !batch_all_good(b, NULL))
         e = ERR_UNAVAILABLE;
-    else if (!e && !reply_is(b, complete, 1))
+    else if (!e && (is_lost(r) || !reply_is(b, complete, 1)))
         e = ERR_NEEDS_TRUTH;
     else if (!e && reply_is(b, known, 0))
         e = ERR_NOT_FOUND;

@@ -9,7 +9,11 @@
  * whatever removes something wait until a replica has them, at most 100 ms; pushes do so only when
  * asked to (safe_pushes). Otherwise views_save() is a barrier for them: what was pushed before a
  * save that succeeded survives a failover, and what was pushed since has to be delivered again
- * after one.
+ * after one. A server without replicas has nothing to wait for. One that comes back from its files
+ * may have less than it had: it counts as having lost everything.
+ *
+ * Reads do not wait for a server that is known to be away: they fail at once, and whoever can read
+ * truth does. Writes wait for a failover.
  *
  * While a slot moves to another node, calls about the accounts in it wait for the end of that, at
  * most failover_wait_ms, and then fail: a script whose keys are partly here and partly there is
@@ -22,22 +26,19 @@
 #include "port/views.h"
 
 struct redis_config {
-    const char *url;          /* redis://… or redis-cluster://…, see url.h */
-    size_t timeline_cap;      /* entries kept per timeline */
-    size_t pull_cap;          /* ids kept per pull list */
+    const char *url;     /* redis://… or redis-cluster://…, see url.h */
+    const char *store;   /* the store's id, at most 64 bytes: a Redis database belongs to one store,
+                            and clear() takes away all that is in it; NULL: it is not asked */
+    size_t timeline_cap; /* entries kept per timeline */
+    size_t pull_cap;     /* ids kept per pull list */
     int64_t failover_wait_ms; /* how long a call waits for a dead master's replica; 0: 5 s */
     int64_t card_life_ms;     /* how long a card is kept; 0: a day */
     bool safe_pushes;         /* a push returns when a replica has it, too; about half as fast */
     struct clock *clock;
 };
 
-/* ERR_BAD_INPUT: the URL; ERR_UNAVAILABLE: nobody answers there. loaded_position is VIEWS_LASTING
- * when what was found is complete, and 0 when it has to be loaded from truth. */
+/* ERR_BAD_INPUT: the URL; ERR_UNAVAILABLE: nobody answers there; ERR_CONFLICT: it holds the views
+ * of another store, or something else that is not ours. loaded_position is VIEWS_LASTING when what
+ * was found is complete, and 0 when it has to be loaded from truth. */
 enum err views_redis_open(const struct redis_config *config, struct views **out);
-/* Everything in truth has been applied: from now on answers are given, by every node. */
-enum err views_redis_loaded(struct views *v);
-/* Is everything still there? Redis may be flushed, or a node of it come back empty, at any time:
- * views then send their readers to truth until somebody loads them again. */
-enum err views_redis_is_complete(struct views *v, bool *complete);
-
 enum err cards_redis_open(const struct redis_config *config, struct cards **out);

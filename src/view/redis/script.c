@@ -339,6 +339,31 @@ static const char *const texts[SCRIPT_COUNT] = {
     "if not n or tonumber(n) < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end\n"
     "return 0\n",
 
+/* KEYS hidden, witness  ARGV "look", "save" or "load", now, cluster?, slack
+ * The witness: when, by which process, of which node. It is sound when that process is still there,
+ * or another node has taken over that was there then.
+ * → {mark?, sound?, the same process or no witness?, process, history} */
+[SCRIPT_witness] =
+    "local call = redis.call\n"
+    "local info = call('INFO', 'server', 'replication')\n"
+    "local function say(name) return info:match('\\n' .. name .. ':([^\\r\\n]*)') or '' end\n"
+    "local node, run = '', say('run_id')\n"
+    "if ARGV[3] == '1' then node = call('CLUSTER', 'MYID') end\n"
+    "local mark = call('SISMEMBER', KEYS[1], '0')\n"
+    "local at, by, of = (call('GET', KEYS[2]) or ''):match('^(%d+) (%w*) (%w*)$')\n"
+    "local sound = 0\n"
+    "if at and by == run then\n"
+    "  sound = 1\n"
+    "elseif at and of ~= node then\n"
+    "  local born = tonumber(ARGV[2]) - 1000 * (tonumber(say('uptime_in_seconds')) or 0)\n"
+    "  if born <= tonumber(at) + tonumber(ARGV[4]) then sound = 1 end\n"
+    "end\n"
+    "if ARGV[1] == 'load' then call('SADD', KEYS[1], '0') end\n"
+    "if ARGV[1] == 'load' or (ARGV[1] == 'save' and (sound == 1 or mark == 0)) then\n"
+    "  call('SET', KEYS[2], ARGV[2] .. ' ' .. run .. ' ' .. node)\n"
+    "end\n"
+    "return {mark, sound, (not at or by == run) and 1 or 0, run, say('master_replid')}\n",
+
 /* ---- cards; a version key names the latest change or, if there was none for a while, was made by
  * the first ticket. A deleted post's card is 'G' and when it went, in ms. ---- */
 
@@ -356,31 +381,24 @@ static const char *const texts[SCRIPT_COUNT] = {
     "return 1\n",
 
 /* KEYS card, version  ARGV version, its life, card or '', its life, now, tombstone's life
- * '' forgets the card  → nothing */
+ * '' forgets the card, but not that it is gone  → nothing */
 [SCRIPT_change_card] = GONE
     "redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])\n"
-    "if ARGV[3] == '' then redis.call('DEL', KEYS[1]) return 0 end\n"
     "if ARGV[3]:sub(1, 1) ~= 'G' and gone(redis.call('GET', KEYS[1]), ARGV[5], ARGV[6]) then\n"
     "  return 0\n"
     "end\n"
+    "if ARGV[3] == '' then redis.call('DEL', KEYS[1]) return 0 end\n"
     "redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])\n"
     "return 0\n",
 
-/* KEYS card, version  ARGV version, its life, (offset, bytes)…  → nothing */
+/* KEYS card, version  ARGV version, its life, the card's life, (offset, bytes)…  → nothing */
 [SCRIPT_count_card] =
     "redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])\n"
     "local card = redis.call('GETRANGE', KEYS[1], 0, 0)\n"
     "if card ~= 'P' then return 0 end\n"
-    "for i = 3, #ARGV, 2 do redis.call('SETRANGE', KEYS[1], ARGV[i], ARGV[i + 1]) end\n"
+    "for i = 4, #ARGV, 2 do redis.call('SETRANGE', KEYS[1], ARGV[i], ARGV[i + 1]) end\n"
+    "redis.call('PEXPIRE', KEYS[1], ARGV[3], 'LT')\n"
     "return 0\n",
-
-/* KEYS likes  ARGV post…  → {}: not known; {floor, {score or nil…}} */
-[SCRIPT_liked] = PRELUDE
-    "local s = head(KEYS[1])\n"
-    "if not s then return {} end\n"
-    "local out = {}\n"
-    "for i = 1, #ARGV do out[i] = call('ZSCORE', KEYS[1], ARGV[i]) and 1 or 0 end\n"
-    "return {s:sub(2, 20), out}\n",
 
 /* KEYS likes, version  ARGV ticket, life, cap, floor's ms, floor, (ms, post)…  → put? */
 [SCRIPT_put_likes] = PRELUDE

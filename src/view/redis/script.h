@@ -21,10 +21,10 @@
     X(forget)                                                                                      \
     X(drop)                                                                                        \
     X(raise)                                                                                       \
+    X(witness)                                                                                     \
     X(put_card)                                                                                    \
     X(change_card)                                                                                 \
     X(count_card)                                                                                  \
-    X(liked)                                                                                       \
     X(put_likes)                                                                                   \
     X(like)
 

@@ -6,7 +6,8 @@
  * builders does, at most REBUILD_KEEP_MS after the last one came: a process that died in the middle
  * holds nobody up. At the end the generation is handed in again, so that whoever comes too late,
  * after the timeline was dropped and perhaps begun by others, installs nothing. The port hands out
- * no ticket for that; so this process remembers what it has begun. */
+ * no ticket for that; so this process remembers what it has begun. All of it is done by readers,
+ * who do not wait for a server that is away. */
 #include <string.h>
 
 #include "view/redis/engine.h"
@@ -91,6 +92,7 @@ static enum err give_up(struct redis_views *r, struct batch *b, uint64_t viewer,
     queue_script(r, b, SCRIPT_give_up, keys, 3, 2);
     batch_arg_u64(b, viewer);
     batch_arg(b, generation);
+    batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e)
         e = outcome(b, 0);
@@ -105,12 +107,15 @@ static enum err give_up(struct redis_views *r, struct batch *b, uint64_t viewer,
 static enum err begin(struct redis_views *r, struct batch *b, uint64_t viewer, bool anew)
 {
     struct key keys[3];
+    if (is_lost(r))
+        return ERR_CONFLICT;
     timeline_keys(keys, viewer, KEY_BUILDERS);
     size_t complete = queue_complete(r, b, keys[0].slot);
+    batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e && !batch_all_good(b, NULL))
         e = ERR_UNAVAILABLE;
-    if (!e && !reply_is(b, complete, 1))
+    if (!e && (!reply_is(b, complete, 1) || is_lost(r)))
         e = ERR_CONFLICT;
     if (e)
         return e;
@@ -120,6 +125,7 @@ static enum err begin(struct redis_views *r, struct batch *b, uint64_t viewer, b
     batch_arg_u64(b, anew);
     arg_id(b, new_generation(r));
     batch_arg_u64(b, REBUILD_KEEP_MS);
+    batch_hurry(b);
     e = batch_flush(b);
     if (!e)
         e = outcome(b, 0);
@@ -169,6 +175,7 @@ static enum err end(struct redis_views *r, struct batch *b, uint64_t viewer, str
     batch_arg(b, generation);
     arg_ids(r, b, ids, n, floor);
     batch_replicate(b);
+    batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e)
         e = outcome(b, 0);
@@ -188,10 +195,12 @@ enum err redis_rebuild(struct views *v, uint64_t viewer, enum view_rebuild step,
         e = begin(r, b, viewer, step == VIEW_REBUILD_ANEW);
     else if (!recall(r, viewer, generation))
         e = ERR_CONFLICT;
-    else if (step == VIEW_REBUILD_END)
+    else if (step == VIEW_REBUILD_END && !is_lost(r))
         e = end(r, b, viewer, (struct str){generation, sizeof generation}, ids, n, floor);
     else
         e = give_up(r, b, viewer, (struct str){generation, sizeof generation});
+    if (!e && step == VIEW_REBUILD_END && is_lost(r)) /* what was begun belonged to another state */
+        e = ERR_CONFLICT;
     batch_return(r, b);
     return e;
 }

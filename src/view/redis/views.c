@@ -1,6 +1,6 @@
-/* The Redis views engine: opening, closing, the marks of completeness, counts, and the words that
- * the other files queue commands with. How it works is told in engine.h and script.c; apply.c,
- * deliver.c, read.c and timeline.c do the work.
+/* The Redis views engine: opening, closing, counts, and the words that the other files queue
+ * commands with. How it works is told in engine.h and script.c; apply.c, deliver.c, read.c and
+ * timeline.c do the work; state.c knows what Redis can be trusted with.
  *
  * Counts are sums of differences. Scripts say what they changed, the process adds that up and hands
  * it to Redis once a second, and when somebody asks for the sum. A process that is killed takes a
@@ -18,7 +18,6 @@
 enum { BYTES_EVERY_MS = 5000, POUR_EVERY_MS = 1000, TIMELINE_CAP_MAX = 100000 };
 
 #define STATS_KEY STR("stats{fantail}")
-#define EPOCH_KEY STR("epoch{fantail}")
 
 static const char *const tally_names[TALLY_PARTS] = {"accounts", "follows", "dropped", "entries",
                                                      "pull_lists"};
@@ -116,40 +115,6 @@ size_t reply_ids(const redisReply *r, uint64_t *ids, size_t max)
     return n;
 }
 
-/* ---- completeness ---- */
-
-enum err views_redis_loaded(struct views *v)
-{
-    struct redis_views *r = redis_of(v);
-    struct batch *b = batch_borrow(r);
-    for (size_t i = 0; i < r->copies; i++) {
-        batch_begin(b, r->hidden[i].slot, 3);
-        arg_text(b, "SADD");
-        batch_arg(b, key_text(&r->hidden[i]));
-        arg_text(b, "0");
-    }
-    batch_replicate(b);
-    enum err e = batch_flush(b);
-    if (!e && !batch_all_good(b, NULL))
-        e = ERR_UNAVAILABLE;
-    batch_return(r, b);
-    return e;
-}
-
-enum err views_redis_is_complete(struct views *v, bool *complete)
-{
-    struct redis_views *r = redis_of(v);
-    struct batch *b = batch_borrow(r);
-    for (size_t i = 0; i < r->copies; i++)
-        queue_complete(r, b, (uint16_t)(i * COPY_SLOTS));
-    enum err e = batch_flush(b);
-    *complete = !e;
-    for (size_t i = 0; !e && i < r->copies; i++)
-        *complete &= reply_is(b, i, 1);
-    batch_return(r, b);
-    return e;
-}
-
 /* ---- counts ---- */
 
 /* Memory of all masters, asked for now and then: it takes Redis a while to say. */
@@ -238,6 +203,7 @@ static void redis_stats(struct views *v, struct view_stats *out)
     int64_t taken[TALLY_PARTS], now_ms = clock_mono_ms(clock_system());
     *out = (struct view_stats){.saved_position = VIEWS_LASTING};
     queue_tally(r, b, taken);
+    batch_hurry(b);
     pthread_mutex_lock(&r->lock);
     bool ask_memory = r->bytes_at_ms == 0 || now_ms - r->bytes_at_ms >= BYTES_EVERY_MS;
     if (ask_memory)
@@ -272,29 +238,6 @@ static enum err redis_stamp(struct views *v, uint64_t viewer, struct view_stamp 
     return ERR_NEEDS_TRUTH; /* other nodes change things without our knowing */
 }
 
-/* What was applied outlives us already; what is left to do is that it outlives a master, too. The
- * stream to a replica has one order: when a replica has a write of ours, it has everything before
- * it, whoever wrote that. One key in each range of slots reaches every master. */
-static enum err redis_save(struct views *v, uint64_t position)
-{
-    struct redis_views *r = redis_of(v);
-    struct batch *b = batch_borrow(r);
-    for (size_t i = 0; i < r->copies; i++) {
-        struct key k = r->hidden[i];
-        k.text[0] = 's';
-        batch_begin(b, k.slot, 3);
-        arg_text(b, "SET");
-        batch_arg(b, key_text(&k));
-        batch_arg_u64(b, position);
-    }
-    batch_replicate(b);
-    enum err e = batch_flush(b);
-    if (!e && (!batch_all_good(b, NULL) || !batch_is_replicated(b)))
-        e = ERR_UNAVAILABLE;
-    batch_return(r, b);
-    return e;
-}
-
 static void redis_free(struct views *v)
 {
     struct redis_views *r = redis_of(v);
@@ -321,6 +264,10 @@ static const struct views_ops redis_ops = {
     .sweep = redis_sweep,
     .neighbours = redis_neighbours,
     .save = redis_save,
+    .clear = redis_clear,
+    .loaded = redis_loaded,
+    .is_complete = redis_is_complete,
+    .doubt = redis_doubt,
     .stats = redis_stats,
     .free = redis_free,
 };
@@ -345,22 +292,48 @@ static void name_copies(struct redis_views *r)
 
 /* Positions are account ids and would stay valid; but who has lost everything should not go on in
  * the middle of a walk. So the epoch is a number that lives and dies with the data. */
-static enum err read_epoch(struct redis_views *r)
+static enum err set_epoch(struct redis_views *r, bool anew, uint64_t *epoch)
 {
     struct batch *b = batch_borrow(r);
-    uint64_t mine = (rand_u64(&r->rand) >> 2) + 1, epoch = 0;
-    batch_begin(b, slot_of(EPOCH_KEY), 4);
+    pthread_mutex_lock(&r->lock);
+    uint64_t mine = (rand_u64(&r->rand) >> 2) + 1;
+    pthread_mutex_unlock(&r->lock);
+    batch_begin(b, slot_of(EPOCH_KEY), anew ? 3 : 4);
     arg_text(b, "SET");
     batch_arg(b, EPOCH_KEY);
     batch_arg_u64(b, mine);
-    arg_text(b, "NX");
+    if (!anew)
+        arg_text(b, "NX");
     batch_begin(b, slot_of(EPOCH_KEY), 2);
     arg_text(b, "GET");
     batch_arg(b, EPOCH_KEY);
     enum err e = batch_flush(b);
-    if (!e && (!batch_all_good(b, NULL) || !str_parse_u64(batch_text(b, 1), &epoch)))
+    if (!e && (!batch_all_good(b, NULL) || !str_parse_u64(batch_text(b, 1), epoch)))
         e = ERR_UNAVAILABLE;
-    r->views.epoch = epoch;
+    batch_return(r, b);
+    return e;
+}
+
+enum err redis_epoch_begin(struct redis_views *r)
+{
+    uint64_t epoch;
+    enum err e = set_epoch(r, true, &epoch);
+    if (!e)
+        atomic_store(&r->epoch_seen, epoch);
+    return e;
+}
+
+/* 0: there is none. */
+enum err redis_epoch_read(struct redis_views *r, uint64_t *epoch)
+{
+    struct batch *b = batch_borrow(r);
+    batch_begin(b, slot_of(EPOCH_KEY), 2);
+    arg_text(b, "GET");
+    batch_arg(b, EPOCH_KEY);
+    enum err e = batch_flush(b);
+    *epoch = 0;
+    if (!e)
+        (void)str_parse_u64(batch_text(b, 0), epoch);
     batch_return(r, b);
     return e;
 }
@@ -379,13 +352,18 @@ enum err views_redis_open(const struct redis_config *config, struct views **out)
         log_error("the URL of Redis cannot be used", LOG_CSTR("why", why));
         return e;
     }
+    if (config->store && strlen(config->store) > STORE_TEXT_MAX)
+        return ERR_BAD_INPUT;
     struct redis_views *r = calloc(1, sizeof *r);
     CHECK(r);
     r->views.ops = &redis_ops;
+    r->views.remote = true;
     r->views.cap = clamp(config->timeline_cap, 1, TIMELINE_CAP_MAX);
     r->pull_cap = clamp(config->pull_cap, 1, TIMELINE_CAP_MAX);
     r->safe_pushes = config->safe_pushes;
     r->clock = config->clock;
+    if (config->store)
+        memcpy(r->store, config->store, strlen(config->store) + 1);
     r->link = link_new(&url, config->failover_wait_ms);
     explicit_bzero(&url, sizeof url);
     pthread_mutex_init(&r->lock, NULL);
@@ -396,9 +374,12 @@ enum err views_redis_open(const struct redis_config *config, struct views **out)
     name_copies(r);
     bool complete = false;
     (void)link_refresh(r->link);
-    e = read_epoch(r);
+    e = redis_own(r);
     if (!e)
-        e = views_redis_is_complete(&r->views, &complete);
+        e = set_epoch(r, false, &r->views.epoch);
+    atomic_store(&r->epoch_seen, r->views.epoch);
+    if (!e)
+        e = redis_look(r, false, &complete);
     if (e) {
         redis_free(&r->views);
         return e;

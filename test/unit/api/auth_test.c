@@ -457,6 +457,71 @@ static void test_visits_are_marked_now_and_then_and_written_later(void **state)
     assert_int_equal(seen_marks, 2);
 }
 
+/* ---- many nodes ---- */
+
+static enum err end_elsewhere(struct tx *tx, void *arg)
+{
+    return tx_exec(tx, "DELETE FROM sessions WHERE account_id = $1",
+                   DB_ARGS(DB_I64(*(uint64_t *)arg)), NULL);
+}
+
+static bool finds(struct str token)
+{
+    struct caller caller;
+    struct credentials cred = {.token = token};
+    return auth_find(auth, &cred, &caller);
+}
+
+static enum err asks(struct str token, struct caller *caller)
+{
+    char detail[DETAIL_MAX] = "";
+    struct credentials cred = {.token = token};
+    return auth_resolve(auth, &cred, &arena, caller, detail);
+}
+
+/* Another node ended the session: nothing was told to this one. */
+static void test_of_a_shared_store_nobody_is_believed_for_long(void **state)
+{
+    (void)state;
+    struct caller caller;
+    struct person ada = person("ada");
+    struct str token = jwt("{\"iss\":\"host\",\"sub\":\"x|1\",\"exp\":%lld}", soon_s());
+    store.db->shared = true;
+    assert_int_equal(asks(ada.token, &caller), OK);
+    assert_int_equal(asks(token, &caller), OK);
+    assert_int_equal(db_write(store.db, end_elsewhere, &ada.id, NULL), OK);
+    manual_clock_advance(&store.clock, 1499);
+    assert_true(finds(ada.token));
+    assert_true(finds(token));
+    manual_clock_advance(&store.clock, 1);
+    assert_false(finds(ada.token));
+    assert_false(finds(token));
+    assert_int_equal(asks(ada.token, &caller), ERR_UNAUTHENTICATED);
+    store.db->shared = false;
+    assert_int_equal(asks(token, &caller), OK);
+    manual_clock_advance(&store.clock, 59 * 1000); /* alone, it would have been told */
+    assert_true(finds(token));
+}
+
+/* No event loop waits for the network: the step tells remote views, all at once. */
+static void test_remote_views_hear_of_visits_from_the_step(void **state)
+{
+    (void)state;
+    struct caller caller;
+    struct person ada = person("ada"), bob = person("bob");
+    views.remote = true;
+    assert_int_equal(asks(ada.token, &caller), OK);
+    assert_int_equal(asks(bob.token, &caller), OK);
+    assert_int_equal(seen_marks, 0);
+    int64_t next_us = auth_seen_step(auth);
+    assert_int_equal(seen_marks, 2);
+    assert_int_equal(seen_account, bob.id);
+    assert_true(next_us <= clock_mono_us(&store.clock.clock) + 1000000);
+    (void)auth_seen_step(auth);
+    assert_int_equal(seen_marks, 2);
+    views.remote = false;
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 
 int main(void)
@@ -475,6 +540,8 @@ int main(void)
         TEST(test_a_jwt_is_remembered_until_it_expires),
         TEST(test_a_jwt_of_a_suspended_account_is_refused),
         TEST(test_visits_are_marked_now_and_then_and_written_later),
+        TEST(test_of_a_shared_store_nobody_is_believed_for_long),
+        TEST(test_remote_views_hear_of_visits_from_the_step),
     };
     return cmocka_run_group_tests_name("api/auth", tests, NULL, NULL);
 }

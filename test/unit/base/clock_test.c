@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <time.h>
 
@@ -159,6 +160,143 @@ static void test_clocks_run(void **state)
     assert_int_equal(clock_mono_ms(&m.clock) * 1000, mono + 250000);
 }
 
+/* ---- following ---- */
+
+#define HERE  INT64_C(1800000000000)
+#define THERE (HERE + 3600000)
+
+struct follower {
+    struct manual_clock base;
+    struct following_clock clock;
+};
+
+static void follower_init(struct follower *f)
+{
+    manual_clock_init(&f->base, HERE);
+    following_clock_init(&f->clock, &f->base.clock);
+}
+
+static int64_t shows(struct follower *f)
+{
+    return clock_wall_ms(&f->clock.clock);
+}
+
+static void hears(struct follower *f, int64_t wall_ms)
+{
+    clock_follow(&f->clock, wall_ms, clock_mono_us(&f->base.clock));
+}
+
+static void test_a_follower_shows_its_base_until_it_hears(void **state)
+{
+    (void)state;
+    struct follower f;
+    follower_init(&f);
+    assert_int_equal(shows(&f), HERE);
+    manual_clock_advance(&f.base, 10);
+    assert_int_equal(shows(&f), HERE + 10);
+    hears(&f, HERE - 5000); /* the first word counts, also backwards */
+    assert_int_equal(shows(&f), HERE - 5000);
+    manual_clock_advance(&f.base, 10);
+    assert_int_equal(shows(&f), HERE - 4990);
+    f.base.wall_ms += 86400000; /* somebody sets the clock here: nobody's matter any more */
+    assert_int_equal(shows(&f), HERE - 4990);
+    assert_int_equal(clock_mono_us(&f.clock.clock), f.base.mono_us);
+}
+
+static void test_a_follower_steps_forward_at_once(void **state)
+{
+    (void)state;
+    struct follower f;
+    follower_init(&f);
+    hears(&f, HERE);
+    manual_clock_advance(&f.base, 1000);
+    hears(&f, THERE);
+    assert_int_equal(shows(&f), THERE);
+    /* an answer that is a while old */
+    manual_clock_advance(&f.base, 1000);
+    clock_follow(&f.clock, THERE + 10000, f.base.mono_us - 400000);
+    assert_int_equal(shows(&f), THERE + 10400);
+}
+
+static void test_a_follower_never_goes_back(void **state)
+{
+    (void)state;
+    struct follower f;
+    follower_init(&f);
+    hears(&f, THERE);
+    hears(&f, THERE - 1000);
+    assert_int_equal(shows(&f), THERE);
+    manual_clock_advance(&f.base, 1000); /* half speed … */
+    assert_int_equal(shows(&f), THERE + 500);
+    hears(&f, THERE); /* … also when it hears the same again */
+    assert_int_equal(shows(&f), THERE + 500);
+    manual_clock_advance(&f.base, 1000); /* caught up */
+    assert_int_equal(shows(&f), THERE + 1000);
+    manual_clock_advance(&f.base, 1000);
+    assert_int_equal(shows(&f), THERE + 2000);
+}
+
+static void test_a_follower_of_a_jumping_clock(void **state)
+{
+    (void)state;
+    struct follower f;
+    struct rand r;
+    follower_init(&f);
+    rand_seed(&r, 7);
+    int64_t there = THERE, last = 0;
+    hears(&f, there);
+    for (int i = 0; i < 20000; i++) {
+        int64_t step = (int64_t)rand_below(&r, 50);
+        manual_clock_advance(&f.base, step);
+        there += step;
+        if (rand_below(&r, 10) == 0)
+            there += (int64_t)rand_below(&r, 2001) - 1000;
+        if (rand_below(&r, 3) == 0) {
+            hears(&f, there);
+            assert_true(shows(&f) >= there);
+        }
+        assert_true(shows(&f) >= last);
+        last = shows(&f);
+    }
+    hears(&f, there);
+    int64_t ahead = shows(&f) - there;
+    manual_clock_advance(&f.base, 2 * ahead + 2);
+    assert_int_equal(shows(&f), there + 2 * ahead + 2);
+}
+
+static void *read_often(void *arg)
+{
+    struct follower *f = arg;
+    int64_t last = 0;
+    while (last < HERE + 1000000) {
+        int64_t now = shows(f);
+        if (now < last)
+            return arg;
+        last = now;
+    }
+    return NULL;
+}
+
+/* Numbers of two changes mixed would show a time that never was. */
+static void test_a_follower_is_read_while_it_follows(void **state)
+{
+    (void)state;
+    struct follower f;
+    pthread_t reader;
+    void *went_back = &f;
+    follower_init(&f);
+    hears(&f, HERE);
+    assert_int_equal(pthread_create(&reader, NULL, read_often, &f), 0);
+    for (int i = 1; i <= 2000; i++) {
+        hears(&f, HERE + i * 100);
+        hears(&f, HERE - i * 1000);
+        manual_clock_advance(&f.base, 1);
+    }
+    hears(&f, HERE + 1000000);
+    pthread_join(reader, &went_back);
+    assert_null(went_back);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +306,11 @@ int main(void)
         cmocka_unit_test(test_parses_what_rfc3339_allows),
         cmocka_unit_test(test_refuses_the_rest),
         cmocka_unit_test(test_clocks_run),
+        cmocka_unit_test(test_a_follower_shows_its_base_until_it_hears),
+        cmocka_unit_test(test_a_follower_steps_forward_at_once),
+        cmocka_unit_test(test_a_follower_never_goes_back),
+        cmocka_unit_test(test_a_follower_of_a_jumping_clock),
+        cmocka_unit_test(test_a_follower_is_read_while_it_follows),
     };
     return cmocka_run_group_tests_name("base/clock", tests, NULL, NULL);
 }

@@ -165,12 +165,84 @@ static void due_messages_and_fresh_ones_take_turns(void **state)
     bus_free(b);
 }
 
+static void take_id(struct bus *b, uint64_t id, struct bus_message *m)
+{
+    assert_true(bus_take(b, 0, 0, m));
+    assert_int_equal(m->event.id, id);
+}
+
+/* Also those that were delayed, and came back into the queue behind others. */
+static void what_goes_back_is_in_its_old_order(void **state)
+{
+    (void)state;
+    enum { MANY = 700 }; /* several chunks of slots */
+    const size_t limit = MANY;
+    struct bus *b = bus_local_new(1, &limit);
+    struct bus_message m, acked[2];
+    bus_local_quiet(b, 1);
+    for (uint64_t id = 0; id < MANY; id++) {
+        m = (struct bus_message){.event = {.id = id}};
+        assert_int_equal(bus_publish(b, &m), OK);
+    }
+    bus_listen(b, 0, true);
+    take_id(b, 0, &m);
+    bus_retry(b, &m, 0); /* the last one now */
+    for (uint64_t id = 1; id < MANY; id++)
+        take_id(b, id, &acked[id % 2]);
+    bus_ack(b, &acked[0]);
+    bus_ack(b, &acked[1]);
+    take_id(b, 0, &m);
+    for (int round = 0; round < 2; round++) {
+        bus_listen(b, 0, false);
+        bus_listen(b, 0, true);
+        for (uint64_t id = 1; id < MANY - 2; id++)
+            take_id(b, id, &m);
+        take_id(b, 0, &m);
+        assert_int_equal(m.tries, 1);
+        assert_false(bus_take(b, 0, INT64_MAX, &m));
+    }
+    bus_free(b);
+}
+
+/* In every state; afterwards the slots are as good as new. */
+static void a_bus_that_was_told_to_forget_is_empty(void **state)
+{
+    (void)state;
+    enum { EACH = 200 };
+    const size_t limit = 3 * EACH;
+    struct bus *b = bus_local_new(1, &limit);
+    struct bus_message old[2 * EACH], m;
+    struct bus_lane_stats stats;
+    for (int round = 0; round < 3; round++) {
+        for (uint64_t id = 0; id < 3 * EACH; id++) {
+            m = (struct bus_message){.event = {.id = id}};
+            assert_int_equal(bus_publish(b, &m), OK);
+        }
+        for (uint64_t id = 0; id < 2 * EACH; id++)
+            take_id(b, id, &old[id]);
+        for (uint64_t id = 0; id < EACH; id++)
+            bus_retry(b, &old[id], 10);
+        bus_local_forget(b);
+        bus_lane_stats(b, 0, &stats);
+        assert_int_equal(stats.ready + stats.delayed + stats.taken, 0);
+        assert_false(bus_take(b, 0, INT64_MAX, &m));
+        assert_true(bus_next_due_us(b, 0) == INT64_MAX);
+        for (uint64_t id = EACH; id < 2 * EACH; id++)
+            bus_ack(b, &old[id]);
+        bus_lane_stats(b, 0, &stats);
+        assert_int_equal(stats.acked, 0);
+    }
+    bus_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_history_agrees_with_the_model),
         cmocka_unit_test(freed_slots_are_used_again),
         cmocka_unit_test(due_messages_and_fresh_ones_take_turns),
+        cmocka_unit_test(what_goes_back_is_in_its_old_order),
+        cmocka_unit_test(a_bus_that_was_told_to_forget_is_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

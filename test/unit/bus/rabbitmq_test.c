@@ -14,96 +14,12 @@
 #include <cmocka.h>
 
 #include "base/check.h"
-#include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "broker.h"
 #include "bus/rabbitmq.h"
 #include "bus/rabbitmq_wire.h"
-
-enum { LANES = 2, LIMIT = 100000, PATIENCE_S = 60, SECOND_US = 1000 * 1000 };
-
-static const char *const lane_names[LANES] = {"a", "b"};
-
-struct place {
-    char prefix[40];
-    char queue[48], dead[48];
-    size_t limits[LANES];
-    struct rabbitmq_config config;
-};
-
-static int64_t now_us(void)
-{
-    return clock_mono_us(clock_system());
-}
-
-static int make_place(void **state)
-{
-    static unsigned places;
-    struct place *p = calloc(1, sizeof *p);
-    snprintf(p->prefix, sizeof p->prefix, "unit-%d-%u", (int)getpid(), ++places);
-    snprintf(p->queue, sizeof p->queue, "%s.a", p->prefix);
-    snprintf(p->dead, sizeof p->dead, "%s.dead", p->prefix);
-    p->limits[0] = p->limits[1] = LIMIT;
-    p->config = (struct rabbitmq_config){.url = broker_url(),
-                                         .prefix = p->prefix,
-                                         .node = "test",
-                                         .lanes = LANES,
-                                         .lane_names = lane_names,
-                                         .lane_limits = p->limits,
-                                         .heartbeat_s = 2};
-    *state = p;
-    return 0;
-}
-
-static int forget_place(void **state)
-{
-    struct place *p = *state;
-    broker_forget(p->prefix, lane_names, LANES);
-    free(p);
-    return 0;
-}
-
-static struct bus *open_bus(const struct place *p)
-{
-    char detail[RABBITMQ_DETAIL_SIZE];
-    struct bus *b = NULL;
-    if (bus_rabbitmq_open(&p->config, &b, detail))
-        fail_msg("%s", detail);
-    return b;
-}
-
-static struct bus_message message(uint64_t id)
-{
-    return (struct bus_message){.event = {.id = id, .type = EVENT_POST_CREATED}};
-}
-
-static void publish(struct bus *b, uint64_t id)
-{
-    struct bus_message m = message(id);
-    assert_int_equal(bus_publish(b, &m), OK);
-}
-
-/* Waits for a condition; the loop's body does what is to be done meanwhile. */
-#define AWAIT(condition)                                                                           \
-    for (int64_t await_end_us = now_us() + PATIENCE_S * (int64_t)SECOND_US; !(condition);          \
-         usleep(500))                                                                              \
-        if (now_us() > await_end_us)                                                               \
-            fail_msg("never: %s", #condition);                                                     \
-        else
-
-static struct bus_message take(struct bus *b)
-{
-    struct bus_message m;
-    AWAIT(bus_take(b, 0, now_us(), &m)) {}
-    return m;
-}
-
-static struct bus_lane_stats stats_of(struct bus *b)
-{
-    struct bus_lane_stats stats;
-    bus_lane_stats(b, 0, &stats);
-    return stats;
-}
+#include "rabbitmq_place.h"
 
 static void await_confirmed(struct bus *b, uint64_t n)
 {
@@ -181,6 +97,25 @@ static void what_cannot_be_read_goes_to_the_dead_letters(void **state)
     }
     AWAIT(broker_count(p->dead) == 4) {}
     assert_int_equal(stats_of(b).reconnects, 0);
+    bus_free(b);
+}
+
+static void messages_of_version_1_are_still_taken(void **state)
+{
+    struct place *p = *state;
+    uint8_t bytes[RABBITMQ_WIRE_SIZE];
+    struct bus_message m = message(7);
+    struct bus *b = open_bus(p);
+    rabbitmq_wire_write(&m, 0, bytes);
+    bytes[0] = 1;
+    uint32_t sum = (uint32_t)hash_checksum(bytes, RABBITMQ_WIRE_SIZE_1 - 4, 1);
+    memcpy(bytes + RABBITMQ_WIRE_SIZE_1 - 4, &sum, 4);
+    broker_put(p->queue, bytes, RABBITMQ_WIRE_SIZE_1);
+    m = take(b);
+    assert_int_equal(m.event.id, 7);
+    assert_int_equal(m.term, 0);
+    assert_int_equal(m.report.kind, REPORT_NONE);
+    bus_ack(b, &m);
     bus_free(b);
 }
 
@@ -513,6 +448,32 @@ static void a_broker_that_hangs_is_given_up_and_found_again(void **state)
     end_traffic(t);
 }
 
+/* With the heartbeat as it is by default. Publishers are told in time, too. */
+static void a_broker_that_hangs_is_given_up_within_ten_seconds(void **state)
+{
+    struct place *p = *state;
+    p->config.heartbeat_s = 0;
+    struct bus *worker = open_bus(p);
+    p->config.publish_only = true;
+    p->config.quiet = 0;
+    struct bus *publisher = open_bus(p);
+    publish(publisher, 1);
+    await_confirmed(publisher, 1);
+    assert_true(bus_is_connected(worker) && bus_is_connected(publisher));
+    broker_signal(SIGSTOP);
+    int64_t since_us = now_us();
+    AWAIT(!bus_is_connected(worker) && !bus_is_connected(publisher)) {}
+    assert_in_range(now_us() - since_us, 5 * SECOND_US, 13 * SECOND_US);
+    publish(publisher, 2); /* waits for it */
+    broker_signal(SIGCONT);
+    since_us = now_us();
+    AWAIT(bus_is_connected(worker) && bus_is_connected(publisher)) {}
+    await_confirmed(publisher, 2);
+    assert_true(now_us() - since_us < 4 * (int64_t)SECOND_US);
+    bus_free(worker);
+    bus_free(publisher);
+}
+
 /* Publishes until the alarm has reached our connection: one stays unconfirmed. */
 static uint64_t publish_until_blocked(struct bus *b, uint64_t id)
 {
@@ -604,6 +565,7 @@ int main(void)
         TEST(a_broker_that_cannot_be_used_is_refused_in_words),
         TEST(a_queue_with_other_arguments_is_refused_in_words),
         TEST(what_cannot_be_read_goes_to_the_dead_letters),
+        TEST(messages_of_version_1_are_still_taken),
         TEST(a_message_given_out_too_often_goes_to_the_dead_letters),
         TEST(delayed_retries_come_not_early_and_not_much_later),
         TEST(retries_do_not_keep_fresh_messages_out),
@@ -613,6 +575,7 @@ int main(void)
         BAD_LUCK(a_killed_broker_loses_nothing),
         BAD_LUCK(a_broker_that_pauses_is_waited_for),
         BAD_LUCK(a_broker_that_hangs_is_given_up_and_found_again),
+        BAD_LUCK(a_broker_that_hangs_is_given_up_within_ten_seconds),
         BAD_LUCK(a_broker_in_need_is_spared_and_acks_still_go_through),
         BAD_LUCK(what_was_taken_before_a_break_comes_again_and_its_old_ack_is_nothing),
         BAD_LUCK(a_deleted_queue_is_declared_again),

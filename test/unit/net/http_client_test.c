@@ -256,6 +256,54 @@ static void nobody_there_is_null(void **state)
     assert_null(http_client_unix("/tmp/fantail-no-such-socket"));
 }
 
+static void assert_header(const struct http_client *c, const char *name, const char *value)
+{
+    struct str got = http_client_header(c, name);
+    if (value ? !str_eq(got, str_of(value)) : got.ptr != NULL)
+        fail_msg("%s is '%.*s'", name, STR_ARG(got));
+}
+
+static void headers_of_the_last_answer_are_kept(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = {
+        {{"HTTP/1.1 100 Continue\r\nX-Early: 1\r\n\r\nHTTP/1.1 200 OK\r\nX-Empty:\r\nX-One: 1\r\n"
+          "x-two:  a: b \r\nX-One: again\r\nContent-Length: 0\r\n\r\n",
+          "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "?"}},
+        {{"?"}},
+    };
+    struct scripted s;
+    struct http_client *c = scripted_start(&s, scripts, COUNT_OF(scripts));
+    assert_header(c, "x-one", NULL);
+    assert_call(c, "GET", OK, 200, "");
+    assert_header(c, "x-one", "1");
+    assert_header(c, "X-TWO", "a: b");
+    assert_header(c, "x-empty", "");
+    assert_header(c, "x-early", NULL);
+    assert_header(c, "x-on", NULL);
+    assert_call(c, "GET", OK, 200, "");
+    assert_header(c, "x-one", NULL);
+    assert_header(c, "content-length", "0");
+    assert_call(c, "GET", ERR_UNAVAILABLE, 0, "");
+    assert_header(c, "content-length", NULL);
+    scripted_end(&s, c, 4);
+}
+
+static void later_connects_with_the_first_call(void **state)
+{
+    (void)state;
+    static const struct script scripts[] = {{{NULL}},
+                                            {{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"}}};
+    struct scripted s;
+    http_client_free(scripted_start(&s, scripts, COUNT_OF(scripts)));
+    struct http_client *c = http_client_later("127.0.0.1", s.port);
+    assert_call(c, "POST", OK, 200, "hi");
+    scripted_end(&s, c, 1);
+    c = http_client_later("127.0.0.1", s.port); /* nobody listens there any more */
+    assert_call(c, "POST", ERR_UNAVAILABLE, 0, "");
+    http_client_free(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +315,8 @@ int main(void)
         cmocka_unit_test(silence_times_out),
         cmocka_unit_test(the_bodys_ceiling_is_kept),
         cmocka_unit_test(nobody_there_is_null),
+        cmocka_unit_test(headers_of_the_last_answer_are_kept),
+        cmocka_unit_test(later_connects_with_the_first_call),
     };
     return cmocka_run_group_tests_name("net/http_client", tests, NULL, NULL);
 }

@@ -182,7 +182,7 @@ static struct views *open_views(const char *path)
     }
     struct redis_config redis = redis_config();
     assert_int_equal(views_redis_open(&redis, &v), OK);
-    assert_int_equal(views_redis_loaded(v), OK);
+    assert_int_equal(views_loaded(v), OK);
     return v;
 }
 

@@ -35,7 +35,7 @@ static struct views *open_redis(void)
     struct views *v = NULL;
     redis_place_clear(redis_kind);
     assert_int_equal(views_redis_open(&config, &v), OK);
-    assert_int_equal(views_redis_loaded(v), OK);
+    assert_int_equal(views_loaded(v), OK);
     return v;
 }
 

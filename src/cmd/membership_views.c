@@ -1,0 +1,186 @@
+/* Views in Redis can lose something in two ways: Redis loses data, or a node commits a change and
+ * cannot apply it. Both are counted in truth (`lost`); the leader then clears and loads the views,
+ * and notes up to which loss it did so (`loaded`). Whenever the two differ nobody answers from the
+ * views: reads go to truth.
+ *
+ * A node learns of it with its beat, and does not trust the views for longer than MEMBER_TRUST_MS
+ * after it last looked. So whoever loses something waits, before its caller is answered, for
+ * MEMBER_DOUBT_MS: then no node answers from views that lack it. While the views are doubted anyway
+ * there is nothing to wait for.
+ *
+ * Only the leader loads. One that lost its lease in the middle of it may have written what the next
+ * leader's clearing should have taken away: it counts as a loss, and they are loaded once more. */
+#include "cmd/membership_views.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "model/truth.h"
+#include "model/views_state.h"
+
+enum {
+    LOOK_US = 250 * 1000,
+    LOOK_AWAY_US = 100 * 1000,
+    RAISE_PAUSE_MS = 50,
+    RAISE_LOG_EVERY = 100,
+    PROGRESS_US = 1000 * 1000,
+};
+
+static void pause_ms(int64_t ms)
+{
+    struct timespec span = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&span, NULL);
+}
+
+/* ---- trust ---- */
+
+struct look {
+    uint64_t lost, loaded;
+};
+
+static enum err run_look(struct tx *tx, void *arg)
+{
+    struct look *l = arg;
+    return views_state_read(tx, &l->lost, &l->loaded);
+}
+
+static enum err look(struct membership *m, struct look *l)
+{
+    int64_t began_us = clock_mono_us(m->api->clock);
+    enum err e = db_read(m->control, run_look, l, NULL);
+    if (e)
+        return e;
+    atomic_store(&m->loaded, l->loaded);
+    atomic_store(&m->lost, l->lost);
+    atomic_store(&m->trusted_us, began_us);
+    return OK;
+}
+
+/* The cards lie beside the views and lose what they lose. */
+static void doubt_both(struct membership *m, bool doubt)
+{
+    views_doubt(m->api->views, doubt);
+    cards_doubt(m->api->cards, doubt);
+}
+
+enum err membership_look_at_views(struct membership *m)
+{
+    struct look l;
+    return look(m, &l);
+}
+
+void membership_decide_doubt(struct membership *m)
+{
+    int64_t age_us = clock_mono_us(m->api->clock) - atomic_load(&m->trusted_us);
+    bool doubt = atomic_load(&m->lost) != atomic_load(&m->loaded) || atomic_load(&m->losing) > 0 ||
+                 age_us > MEMBER_TRUST_MS * INT64_C(1000);
+    doubt_both(m, doubt);
+    atomic_store(&m->cluster.views_state, !atomic_load(&m->views_there) ? PART_AWAY
+                                          : doubt                       ? PART_DOUBTED
+                                                                        : PART_UP);
+}
+
+void membership_views_lost(struct membership *m)
+{
+    struct look l = {0};
+    uint64_t lost;
+    int tries = 0;
+    atomic_fetch_add(&m->losing, 1);
+    doubt_both(m, true);
+    while (views_state_lost(m->control, &lost) != OK) {
+        if (tries++ % RAISE_LOG_EVERY == 0)
+            log_error("the views lost a change, and the store cannot be told; callers wait");
+        pause_ms(RAISE_PAUSE_MS);
+    }
+    while (look(m, &l) != OK)
+        pause_ms(RAISE_PAUSE_MS);
+    atomic_fetch_sub(&m->losing, 1);
+    if (l.loaded + 1 >= lost) {
+        log_warn("the views lost a change: reads go to the store until they are loaded again");
+        pause_ms(MEMBER_DOUBT_MS);
+    }
+}
+
+/* ---- loading ---- */
+
+static void log_progress(void *arg, uint64_t done, uint64_t total)
+{
+    int64_t *shown_us = arg, now_us = clock_mono_us(clock_system());
+    if (now_us - *shown_us < PROGRESS_US)
+        return;
+    *shown_us = now_us;
+    log_info("loading the views from the store", LOG_INT("done", done), LOG_INT("total", total));
+}
+
+struct loaded {
+    uint64_t lost, term;
+};
+
+static enum err run_loaded(struct tx *tx, void *arg)
+{
+    const struct loaded *l = arg;
+    enum err e = lease_fence(tx, "engine", l->term);
+    return e ? e : views_state_loaded(tx, l->lost);
+}
+
+static enum err load(struct membership *m)
+{
+    struct look l;
+    struct loaded done = {.term = atomic_load(&m->held_term)};
+    int64_t began_us = clock_mono_us(m->api->clock), shown_us = began_us;
+    enum err e = look(m, &l);
+    if (e || l.lost == l.loaded)
+        return e;
+    done.lost = l.lost;
+    e = views_clear(m->api->views);
+    if (!e)
+        e = truth_load_views(m->api->db, m->api->views, log_progress, &shown_us);
+    if (!e)
+        e = views_loaded(m->api->views);
+    if (!e)
+        e = db_write(m->control, run_loaded, &done, NULL);
+    if (e == ERR_NO_LEADER) {
+        uint64_t lost;
+        e = views_state_lost(m->control, &lost);
+        return e ? e : ERR_NO_LEADER;
+    }
+    if (e)
+        return e;
+    atomic_fetch_add(&m->cluster.views_lost, 1);
+    log_info("the views are loaded", LOG_INT("loss", l.lost),
+             LOG_INT("took_ms", (clock_mono_us(m->api->clock) - began_us) / 1000));
+    return membership_look_at_views(m);
+}
+
+int64_t membership_views_step(void *arg)
+{
+    struct membership *m = arg;
+    bool complete = false;
+    uint64_t lost;
+    enum err e = views_is_complete(m->api->views, &complete);
+    bool there = e == OK;
+    if (atomic_exchange(&m->views_there, there) != there)
+        log_warn(there ? "the views answer again" : "the views do not answer",
+                 LOG_CSTR("error", err_name(e)));
+    bool bus = bus_is_connected(m->bus);
+    atomic_store(&m->bus_there, bus);
+    atomic_store(&m->cluster.bus_state, bus ? PART_UP : PART_AWAY);
+    if (!there)
+        return clock_mono_us(m->api->clock) + LOOK_AWAY_US;
+    if (!engine_leads(m->api->engine))
+        return clock_mono_us(m->api->clock) + LOOK_US;
+    if (!complete && atomic_load(&m->lost) == atomic_load(&m->loaded)) {
+        log_warn("the views are not complete: they are loaded from the store");
+        e = views_state_lost(m->control, &lost);
+        if (!e)
+            e = membership_look_at_views(m);
+    }
+    if (!e && atomic_load(&m->lost) != atomic_load(&m->loaded))
+        e = load(m);
+    membership_decide_doubt(m);
+    if (e)
+        log_warn("the views could not be loaded; it is tried again",
+                 LOG_CSTR("error", err_name(e)));
+    return clock_mono_us(m->api->clock) + (e ? LOOK_AWAY_US : LOOK_US);
+}

@@ -1,0 +1,200 @@
+/* Leading: who of many nodes runs the engine, and what keeps the others, and former leaders, out.
+ *
+ * A node that does not lead has an engine without state: its workers take units from the bus and
+ * tell the leader what became of them, its other steps do nothing. Beginning to lead reads truth
+ * into that state, and only then says so; ending takes it all away again. Nothing of it is handed
+ * over: what counts is in truth.
+ *
+ * Two things keep a leader honest that was stopped for a while and goes on without knowing that
+ * there is another one. Everything it writes begins with the fence: its term is the one in truth,
+ * or nothing happens. And what it says on the bus carries its term, and is not said at all when the
+ * time of its lease is over (engine_lead_until): another leader may have put on the books what this
+ * one would overtake.
+ *
+ * The views' saves are serialised, because one that says "some of it may be lost" must be the last:
+ * whoever saves after it would be told that all is well, and settle what is lost. */
+#include "base/check.h"
+#include "base/log.h"
+#include "pipe/lease.h"
+#include "pipe/state.h"
+
+enum { IDLE_US = 100 * 1000 }; /* a step that waits for this node to lead */
+
+/* ---- entering ---- */
+
+bool engine_may_lead(struct engine *g)
+{
+    return !g->config.shared || (atomic_load(&g->leads) && !atomic_load(&g->must_resign) &&
+                                 clock_mono_us(g->env.clock) < atomic_load(&g->lead_until_us));
+}
+
+bool engine_enter_leading(struct engine *g, int64_t *again_us)
+{
+    if (!g->config.shared)
+        return true;
+    pthread_rwlock_rdlock(&g->life);
+    if (engine_may_lead(g))
+        return true;
+    pthread_rwlock_unlock(&g->life);
+    *again_us = clock_mono_us(g->env.clock) + IDLE_US;
+    return false;
+}
+
+bool engine_peek(struct engine *g)
+{
+    if (!g->config.shared)
+        return true;
+    if (pthread_rwlock_tryrdlock(&g->life))
+        return false;
+    if (atomic_load(&g->leads))
+        return true;
+    pthread_rwlock_unlock(&g->life);
+    return false;
+}
+
+/* ---- terms ---- */
+
+void engine_saw_term(struct engine *g, uint64_t term)
+{
+    uint64_t seen = atomic_load(&g->seen_term);
+    while (term > seen && !atomic_compare_exchange_weak(&g->seen_term, &seen, term)) {
+    }
+}
+
+bool engine_knows_term(struct engine *g, uint64_t term)
+{
+    uint64_t seen = atomic_load(&g->seen_term);
+    if (term > seen) {
+        engine_saw_term(g, term);
+        if (atomic_load(&g->leads) && term > atomic_load(&g->term))
+            atomic_store(&g->must_resign, true);
+    }
+    return term >= seen;
+}
+
+bool engine_leads(struct engine *g)
+{
+    return !g->config.shared || atomic_load(&g->leads);
+}
+
+void engine_lead_until(struct engine *g, int64_t mono_us)
+{
+    atomic_store(&g->lead_until_us, mono_us);
+}
+
+bool engine_must_resign(struct engine *g)
+{
+    return atomic_load(&g->leads) && atomic_load(&g->must_resign);
+}
+
+/* ---- writing ---- */
+
+struct fenced {
+    uint64_t term;
+    tx_fn run;
+    void *arg;
+};
+
+static enum err run_fenced(struct tx *tx, void *arg)
+{
+    const struct fenced *f = arg;
+    enum err e = lease_fence(tx, ENGINE_LEASE, f->term);
+    return e ? e : f->run(tx, f->arg);
+}
+
+enum err engine_write(struct engine *g, tx_fn run, void *arg)
+{
+    if (!g->config.shared)
+        return db_write(g->env.db, run, arg, NULL);
+    struct fenced f = {.term = atomic_load(&g->term), .run = run, .arg = arg};
+    enum err e = db_write(g->env.db, run_fenced, &f, NULL);
+    if (e == ERR_NO_LEADER)
+        atomic_store(&g->must_resign, true);
+    return e;
+}
+
+enum err engine_save_views(struct engine *g)
+{
+    if (!g->env.views->remote)
+        return OK;
+    pthread_mutex_lock(&g->save_lock);
+    enum err e = atomic_load(&g->must_resign) ? ERR_CONFLICT : views_save(g->env.views, 0);
+    if (e == ERR_CONFLICT)
+        atomic_store(&g->must_resign, true);
+    pthread_mutex_unlock(&g->save_lock);
+    return e;
+}
+
+/* ---- beginning and ending ---- */
+
+void engine_on_apply(struct engine *g, engine_applier apply, void *ctx)
+{
+    g->apply = apply;
+    g->apply_ctx = ctx;
+}
+
+/* How engine_new left it, but for what counts since the start of the process. */
+static void forget(struct engine *g)
+{
+    book_forget(g);
+    flight_clear(&g->flight);
+    replays_forget(g->replays);
+    relay_init(&g->relay);
+    mark_init(&g->mark);
+    atomic_store(&g->released, 0);
+    atomic_store(&g->oldest_found, 0);
+    for (int type = 0; type < EVENT_TYPE_COUNT; type++) {
+        atomic_store(&g->offered[type], 0);
+        atomic_store(&g->taken[type], 0);
+    }
+    freshness_sample(g->freshness, NULL, 0, clock_mono_us(g->env.clock));
+}
+
+/* From here on a save tells whether everything since is safe. What was lost before does not
+ * matter: whatever is not settled is delivered again. */
+static enum err begin_saving(struct engine *g)
+{
+    enum err e = engine_save_views(g);
+    if (e == ERR_CONFLICT) {
+        atomic_store(&g->must_resign, false);
+        e = engine_save_views(g);
+    }
+    return e;
+}
+
+enum err engine_lead(struct engine *g, uint64_t term)
+{
+    CHECK(g->config.shared && term > 0 && !atomic_load(&g->leads));
+    atomic_store(&g->must_resign, false);
+    atomic_store(&g->term, term);
+    engine_saw_term(g, term);
+    g->flight.term = term;
+    enum err e = begin_saving(g);
+    if (!e)
+        e = engine_read_truth(g);
+    pthread_rwlock_wrlock(&g->life);
+    if (e)
+        forget(g);
+    else
+        atomic_store(&g->leads, true);
+    pthread_rwlock_unlock(&g->life);
+    if (e)
+        return e;
+    bus_listen(g->bus, ENGINE_REPORTS, true);
+    for (int who = 0; who <= ENGINE_REPLAYS; who++)
+        engine_wake_up(g, (enum engine_sleeper)who);
+    log_info("this node leads", LOG_INT("term", (int64_t)term));
+    return OK;
+}
+
+void engine_resign(struct engine *g)
+{
+    if (!g->config.shared || !atomic_load(&g->leads))
+        return;
+    bus_listen(g->bus, ENGINE_REPORTS, false);
+    pthread_rwlock_wrlock(&g->life);
+    atomic_store(&g->leads, false);
+    forget(g);
+    pthread_rwlock_unlock(&g->life);
+    log_info("this node does not lead any more", LOG_INT("term", (int64_t)atomic_load(&g->term)));
+}

@@ -1,0 +1,360 @@
+/* Applying outcomes.
+ *
+ * Everything here is the leader's: it has the flight that knows which units there are, and the
+ * books. An outcome of a unit that is not out any more changes nothing: somebody else has spoken of
+ * it, or its event has gone its way.
+ *
+ * Of a walk that goes on elsewhere while its page is delivered there are two ways. A process that
+ * is alone hands on and delivers, in this order, and nothing can come between; so the page's
+ * success is its unit's end. In a company of nodes the first of the two messages may get lost, so
+ * the second one says where the walk went on, and the flight compares (flight_shared.c). */
+#include "pipe/outcome.h"
+
+#include <stdio.h>
+
+#include "pipe/retry.h"
+
+#define ERR_ONE(name, cls, http, title) +1
+enum { REPORTS_A_STEP = 256, ERR_KINDS = 0 ERR_TABLE(ERR_ONE) };
+#undef ERR_ONE
+
+void outcomes_begin(struct outcomes *o, enum lane lane, int64_t now_us, int64_t now_ms)
+{
+    /* Not zeroed as a whole: most of it is room for exits and records. */
+    o->lane = lane;
+    o->now_us = now_us;
+    o->now_ms = now_ms;
+    o->delivered = o->repeated = o->skipped = o->failed = 0;
+    o->relay = o->told = false;
+    o->count = o->records = 0;
+}
+
+void outcome_note(struct outcomes *o, const struct bus_message *m, enum trace_kind kind, uint64_t n,
+                  uint64_t done, const char *why)
+{
+    if (o->records == OUTCOME_RECORDS)
+        return;
+    o->trace[o->records++] = (struct trace_record){.event = m->event.id,
+                                                   .at_ms = o->now_ms,
+                                                   .n = n,
+                                                   .done = done,
+                                                   .why = why,
+                                                   .rule = m->rule,
+                                                   .kind = (uint8_t)kind,
+                                                   .lane = (uint8_t)m->lane};
+}
+
+bool outcome_allows(struct engine *g, const struct bus_message *m)
+{
+    return !m->replay || replays_allow(g->replays, m->replay, &g->rules[m->rule]);
+}
+
+/* ---- failing ---- */
+
+static void write_failure(struct engine *g, const struct bus_message *m, const struct bus_report *r,
+                          uint32_t tries, int64_t now_ms, struct booking *b)
+{
+    const struct rule *rule = &g->rules[m->rule];
+    enum err e = (enum err)r->error;
+    b->kind = BOOK_FAIL;
+    b->delivery = is_retry(m->kind) ? m->owner : 0;
+    b->event = m->event;
+    b->consumer = rule->consumer;
+    b->lane = rule->lane;
+    b->order_key = lane_is_ordered(rule->lane) ? m->event.actor : 0;
+    b->cursor = m->cursor;
+    b->until = m->until;
+    b->replay = m->replay;
+    b->tries = (uint16_t)tries;
+    b->reason = err_name(e);
+    snprintf(b->detail, sizeof b->detail, "%s", err_title(e));
+    b->state = DELIVERY_DELAYED;
+    b->due_ms = now_ms + retry_delay_ms(tries - 1, m->event.id ^ m->cursor.after, r->asked_ms);
+    if (err_class(e) == ERR_CLASS_RECONCILE)
+        b->state = DELIVERY_DEAD;
+    else if (tries > retry_limit(rule->priority))
+        b->state = rule->priority == PRIORITY_LOW ? DELIVERY_DROPPED : DELIVERY_DEAD;
+}
+
+static enum outcome_end fail(struct engine *g, struct outcomes *o, const struct bus_message *m,
+                             const struct bus_report *r, bool on_bus)
+{
+    /* Failed ones on the books. The message's own count also has those that the books had no room
+     * for: they cost time, not tries. */
+    uint32_t tries = flight_tries(&g->flight, m) + 1;
+    struct book_entry entry = {.message = *m, .on_bus = on_bus, .leaves = true};
+    if (g->config.shared)
+        entry.message.until = flight_until(&g->flight, m);
+    else if (r->ahead)
+        entry.message.until = r->next;
+    entry.in_views = is_retry(m->kind) && g->rules[m->rule].effect == EFFECT_VIEWS &&
+                     flight_has_moved(&g->flight, m);
+    write_failure(g, &entry.message, r, tries, o->now_ms, &entry.booking);
+    if (!flight_fail(&g->flight, m))
+        return OUTCOME_TOLD;
+    o->failed++;
+    outcome_note(o, m, TRACE_FAILED, tries, 0, err_name((enum err)r->error));
+    /* What may have happened is not done once more for want of room. */
+    if (!book_add(&g->book, &entry, err_class((enum err)r->error) == ERR_CLASS_RECONCILE)) {
+        flight_unfail(&g->flight, m);
+        return OUTCOME_NO_ROOM;
+    }
+    engine_wake_up(g, ENGINE_BOOKS);
+    return OUTCOME_BOOKED;
+}
+
+/* ---- succeeding ---- */
+
+static struct flight_totals totals_of(const struct bus_report *r)
+{
+    return (struct flight_totals){.members = r->members,
+                                  .delivered = r->delivered,
+                                  .repeated = r->repeated,
+                                  .skipped = r->skipped,
+                                  .duplicates = r->duplicates,
+                                  .suppressed = r->suppressed};
+}
+
+static void leave(struct engine *g, struct outcomes *o, const struct bus_message *m,
+                  const struct bus_report *r)
+{
+    struct flight_exit *x = &o->exits[o->count++];
+    *x = exit_of(m, EXIT_DONE);
+    x->add = totals_of(r);
+    x->at_end = r->at_end;
+    x->if_out = g->config.shared;
+}
+
+/* Publishes what is out in the flight already. The relay does it later when the bus cannot now. */
+static void publish_out(struct engine *g, struct outcomes *o, const struct bus_message *m)
+{
+    bool may = !g->config.shared || outcome_allows(g, m);
+    if (may && bus_publish_rest(g->bus, m) == OK) {
+        engine_wake_up(g, ENGINE_WORKERS);
+        return;
+    }
+    flight_give_back(&g->flight, m);
+    o->relay = true;
+}
+
+static struct bus_message rest_of(const struct bus_message *m, uint64_t next)
+{
+    struct bus_message rest = *m;
+    rest.cursor.after = next;
+    rest.cursor.end = false;
+    return rest;
+}
+
+/* The hopeful way: the continuation first, unless somebody went on there already. */
+static void hand_on(struct engine *g, struct outcomes *o, const struct bus_message *m,
+                    const struct bus_report *r)
+{
+    struct bus_message rest = rest_of(m, r->next);
+    bool added = g->config.shared ? flight_hand_on(&g->flight, m, &rest.cursor, o->now_us)
+                                  : flight_add(&g->flight, m, &rest.cursor, o->now_us);
+    if (added)
+        publish_out(g, o, &rest);
+}
+
+static void checkpoint(struct engine *g, const struct bus_message *m, uint64_t members)
+{
+    const struct rule *rule = &g->rules[m->rule];
+    struct book_entry entry = {.booking = {.kind = BOOK_MOVE,
+                                           .delivery = m->owner,
+                                           .event = m->event,
+                                           .consumer = rule->consumer,
+                                           .lane = rule->lane,
+                                           .cursor = m->cursor,
+                                           .until = m->until,
+                                           .members = (size_t)members},
+                               .in_views = rule->effect == EFFECT_VIEWS};
+    if (book_add(&g->book, &entry, false))
+        engine_wake_up(g, ENGINE_BOOKS);
+}
+
+/* The careful way: the page is delivered, the unit moves on. */
+static void move_on(struct engine *g, struct outcomes *o, const struct bus_message *m,
+                    const struct bus_report *r)
+{
+    struct bus_message rest = rest_of(m, r->next);
+    struct flight_totals add = totals_of(r);
+    if (!flight_move(&g->flight, m, &rest.cursor, &add, o->now_us))
+        return;
+    if (is_retry(m->kind))
+        checkpoint(g, &rest, add.members);
+    publish_out(g, o, &rest);
+}
+
+/* The same unit, once more. */
+static void once_more(struct engine *g, struct outcomes *o, const struct bus_message *m,
+                      const struct bus_report *r)
+{
+    struct flight_totals add = totals_of(r);
+    if (flight_move(&g->flight, m, &m->cursor, &add, o->now_us))
+        publish_out(g, o, m);
+}
+
+/* Its page is delivered, and its walk should go on elsewhere. */
+static void leave_rest(struct engine *g, struct outcomes *o, const struct bus_message *m,
+                       const struct bus_report *r)
+{
+    struct bus_message rest = rest_of(m, r->next);
+    struct flight_totals add = totals_of(r);
+    if (!flight_go_on(&g->flight, m, &rest.cursor, &add, o->now_us)) {
+        leave(g, o, m, r);
+        return;
+    }
+    rest.until = flight_until(&g->flight, &rest);
+    publish_out(g, o, &rest);
+}
+
+static void split(struct engine *g, struct outcomes *o, const struct bus_message *m)
+{
+    outcome_note(o, m, TRACE_SPLIT, 0, 0, NULL);
+    flight_split(&g->flight, m, o->now_ms - g->config.active_within_ms, o->now_ms);
+    o->relay = true;
+}
+
+static void count(struct engine *g, struct outcomes *o, const struct bus_message *m,
+                  const struct bus_report *r, const char *skipped_as)
+{
+    bool to_followers = g->rules[m->rule].audience == TO_FOLLOWERS;
+    o->delivered += r->delivered;
+    o->repeated += r->repeated + r->duplicates;
+    o->skipped += r->skipped;
+    outcome_note(o, m, TRACE_BATCH, to_followers ? r->members : 1, r->delivered, NULL);
+    if (r->skipped)
+        outcome_note(o, m, TRACE_SKIPPED, r->skipped, 0, skipped_as);
+    if (r->duplicates)
+        outcome_note(o, m, TRACE_DUPLICATE, r->duplicates, 0, "its inbox knows it");
+}
+
+/* ---- one outcome ---- */
+
+enum outcome_end outcome_apply(struct engine *g, struct outcomes *o, const struct bus_message *m,
+                               const struct bus_report *r, const char *skipped_as, bool on_bus)
+{
+    bool acted = r->kind == REPORT_DONE || r->kind == REPORT_MOVED || r->kind == REPORT_AGAIN;
+    if (acted && !r->suppressed)
+        count(g, o, m, r, skipped_as);
+    switch ((enum report_kind)r->kind) {
+    case REPORT_DONE:
+        if (r->ahead)
+            leave_rest(g, o, m, r);
+        else
+            leave(g, o, m, r);
+        break;
+    case REPORT_AHEAD:
+        hand_on(g, o, m, r);
+        break;
+    case REPORT_MOVED:
+        move_on(g, o, m, r);
+        break;
+    case REPORT_AGAIN:
+        once_more(g, o, m, r);
+        break;
+    case REPORT_SPLIT:
+        split(g, o, m);
+        break;
+    case REPORT_FAILED:
+        return fail(g, o, m, r, on_bus);
+    case REPORT_NONE:
+        break;
+    }
+    return OUTCOME_TOLD;
+}
+
+/* ---- the end of a step ---- */
+
+static void count_lane(struct engine *g, struct outcomes *o)
+{
+    struct lane_work *work = o->told ? &g->lanes[o->lane].told : &g->lanes[o->lane].own;
+    if (o->delivered)
+        atomic_fetch_add_explicit(&work->delivered, o->delivered, memory_order_relaxed);
+    if (o->repeated)
+        atomic_fetch_add_explicit(&work->repeated, o->repeated, memory_order_relaxed);
+    if (o->skipped)
+        atomic_fetch_add_explicit(&work->skipped, o->skipped, memory_order_relaxed);
+    if (o->failed)
+        atomic_fetch_add_explicit(&work->failed, o->failed, memory_order_relaxed);
+}
+
+void outcomes_end(struct engine *g, struct outcomes *o)
+{
+    count_lane(g, o);
+    if (o->count && flight_leave(&g->flight, o->exits, o->count))
+        o->relay = true;
+    for (size_t i = 0; i < o->count; i++) {
+        const struct flight_exit *x = &o->exits[i];
+        if (!x->finished)
+            continue;
+        if (o->records < OUTCOME_RECORDS)
+            o->trace[o->records++] = (struct trace_record){.event = x->event.id,
+                                                           .at_ms = o->now_ms,
+                                                           .n = x->totals.members,
+                                                           .done = x->totals.delivered,
+                                                           .rule = RULE_NONE,
+                                                           .kind = TRACE_DONE,
+                                                           .lane = (uint8_t)o->lane};
+        engine_finished(g, x, o->now_us);
+    }
+    if (o->records)
+        trace_add(&g->trace, o->trace, o->records);
+    if (o->relay)
+        engine_wake_up(g, ENGINE_RELAY);
+    outcomes_begin(o, o->lane, o->now_us, o->now_ms);
+}
+
+/* ---- what other nodes tell ---- */
+
+/* The unit that a report speaks of, as it was published. False: there can be none. Nothing that a
+ * peer sends may do more harm than a unit that is done twice. */
+static bool unit_of(const struct engine *g, const struct bus_message *m, struct bus_message *unit)
+{
+    if (m->rule >= g->rule_count || g->rules[m->rule].on != m->event.type)
+        return false;
+    const struct rule *rule = &g->rules[m->rule];
+    const struct bus_report *r = &m->report;
+    bool splits = rule->audience == TO_FOLLOWERS && rule->lane == LANE_SMALL &&
+                  m->cursor.part == AUDIENCE_ALL && !is_retry(m->kind);
+    if (r->kind == REPORT_NONE || r->kind > REPORT_FAILED || r->error >= ERR_KINDS ||
+        (r->kind == REPORT_FAILED && r->error == OK) || (r->kind == REPORT_SPLIT && !splits))
+        return false;
+    *unit = *m;
+    unit->lane = (uint16_t)flight_lane_of(rule, m->cursor.part, m->replay);
+    unit->report = (struct bus_report){0};
+    unit->tag = 0;
+    return true;
+}
+
+static void hear_one(struct engine *g, struct outcomes *o, const struct bus_message *m)
+{
+    struct bus_message unit;
+    if (m->term != atomic_load(&g->term)) {
+        atomic_fetch_add(&g->stale, 1);
+    } else if (!unit_of(g, m, &unit) || !flight_is_out(&g->flight, &unit)) {
+        atomic_fetch_add(&g->reports_unmatched, 1);
+    } else {
+        o->lane = (enum lane)unit.lane;
+        o->told = true;
+        atomic_fetch_add(&g->reports, 1);
+        enum outcome_end end = outcome_apply(g, o, &unit, &m->report, NULL, false);
+        outcomes_end(g, o); /* at once: the next one may be its copy */
+        if (end == OUTCOME_NO_ROOM) {
+            bus_retry(g->bus, m, o->now_us + OUTCOME_AGAIN_US);
+            return;
+        }
+    }
+    bus_ack(g->bus, m);
+}
+
+bool outcome_hear(struct engine *g, int64_t now_us)
+{
+    struct outcomes o;
+    struct bus_message m;
+    size_t heard = 0;
+    outcomes_begin(&o, LANE_GRAPH, now_us, clock_wall_ms(g->env.clock));
+    for (; heard < REPORTS_A_STEP && bus_take(g->bus, ENGINE_REPORTS, now_us, &m); heard++)
+        hear_one(g, &o, &m);
+    return heard > 0;
+}

@@ -1,0 +1,276 @@
+/* Whether what Redis holds is ours, is everything, and is safe.
+ *
+ * **Complete.** A mark in every range of slots (engine.h) says that everything was loaded; it goes
+ * when a node loses its data. But a node may also come back with less than it had: from a file that
+ * is older than what was acknowledged. So beside each mark lies a **witness**: when it was written,
+ * by which process of Redis (its run id), and which node of the cluster that is. When the same node
+ * answers with another run id it was restarted, and what it had in memory may be gone. When another
+ * node answers, a replica has taken over, which was fed while the old one lived; unless it was
+ * started after the witness was written: then nobody knows what it was fed. The judgement is made
+ * by a script where the witness lies, so every node of ours judges alike, and a witness that speaks
+ * of a loss is not written over by anything but loaded().
+ *
+ * **Safe.** save() writes the witness anew and waits for a replica to have it. The stream to a
+ * replica has one order: what was written before, by whomever, is there, too. One witness in each
+ * range of slots reaches every master. Afterwards we look at which master answered: a mastership
+ * (run id and replication id) that the last save did not see means that a replica took over in
+ * between, and what was written between that save and the end of the old master may have died with
+ * it. A process that has not saved yet compares with what the last one, of any process, wrote down.
+ *
+ * **Ours.** A Redis database belongs to one store, whose id lies in every range of slots: clear()
+ * takes away whatever is in it, so it must not be somebody else's. */
+#include <string.h>
+
+#include "base/log.h"
+#include "view/redis/engine.h"
+#include "view/redis/slot.h"
+
+enum { WITNESS_SLACK_MS = 3000 /* Redis tells its age in seconds; clocks differ a little */ };
+
+static struct key key_beside(const struct redis_views *r, size_t copy, char kind)
+{
+    struct key k = r->hidden[copy];
+    k.text[0] = kind;
+    return k;
+}
+
+/* ---- the witness ---- */
+
+enum witness_part { WITNESS_MARK, WITNESS_SOUND, WITNESS_SAME, WITNESS_RUN, WITNESS_HISTORY };
+
+/* One command for each copy, in their order. */
+static void queue_witness(struct redis_views *r, struct batch *b, const char *what)
+{
+    for (size_t i = 0; i < r->copies; i++) {
+        struct key keys[2] = {r->hidden[i], key_beside(r, i, 's')};
+        queue_script(r, b, SCRIPT_witness, keys, 2, 4);
+        arg_text(b, what);
+        batch_arg_i64(b, clock_wall_ms(r->clock));
+        batch_arg_u64(b, link_is_cluster(r->link));
+        batch_arg_u64(b, WITNESS_SLACK_MS);
+    }
+}
+
+static enum err flush_good(struct batch *b)
+{
+    enum err e = batch_flush(b);
+    return !e && !batch_all_good(b, NULL) ? ERR_UNAVAILABLE : e;
+}
+
+enum err redis_look(struct redis_views *r, bool hurry, bool *complete)
+{
+    struct batch *b = batch_borrow(r);
+    uint64_t restarts = link_restarts(r->link), epoch = 0;
+    queue_witness(r, b, "look");
+    batch_begin(b, slot_of(EPOCH_KEY), 2);
+    arg_text(b, "GET");
+    batch_arg(b, EPOCH_KEY);
+    if (hurry)
+        batch_hurry(b);
+    enum err e = flush_good(b);
+    bool all = true;
+    if (!e)
+        (void)str_parse_u64(batch_text(b, r->copies), &epoch);
+    for (size_t i = 0; !e && i < r->copies; i++)
+        all &= reply_number(b, i, WITNESS_MARK) == 1 && reply_number(b, i, WITNESS_SOUND) == 1;
+    batch_return(r, b);
+    if (e)
+        return e;
+    atomic_store(&r->epoch_seen, epoch);
+    if (all)
+        atomic_store(&r->restarts_trusted, restarts);
+    else
+        atomic_store(&r->walked_at, 0);
+    *complete = all;
+    return OK;
+}
+
+enum err redis_is_complete(struct views *v, bool *complete)
+{
+    return redis_look(redis_of(v), true, complete);
+}
+
+/* Need not wait for replicas: one that has the mark has everything before it. */
+enum err redis_loaded(struct views *v)
+{
+    struct redis_views *r = redis_of(v);
+    struct batch *b = batch_borrow(r);
+    uint64_t restarts = link_restarts(r->link);
+    queue_witness(r, b, "load");
+    enum err e = flush_good(b);
+    if (!e)
+        atomic_store(&r->restarts_trusted, restarts);
+    batch_return(r, b);
+    return e;
+}
+
+void redis_doubt(struct views *v, bool on)
+{
+    atomic_store(&redis_of(v)->doubted, on);
+}
+
+/* ---- saving ---- */
+
+/* Run id and replication id: both drawn anew by whoever becomes a master. */
+static void read_mastership(const struct batch *b, size_t copy, char out[MASTERSHIP])
+{
+    const redisReply *run = reply_part(b, copy, WITNESS_RUN),
+                     *history = reply_part(b, copy, WITNESS_HISTORY);
+    snprintf(out, MASTERSHIP, "%.40s %.40s", run && run->type == REDIS_REPLY_STRING ? run->str : "",
+             history && history->type == REDIS_REPLY_STRING ? history->str : "");
+}
+
+static bool was_master(const struct redis_views *r, const char *mastership)
+{
+    for (size_t i = 0; i < r->copies; i++)
+        if (strcmp(r->masterships[i], mastership) == 0)
+            return true;
+    return false;
+}
+
+/* Compares who answered with who did at the last save, and remembers it if this one is good. */
+static bool is_replaced(struct redis_views *r, const struct batch *b, bool saved)
+{
+    char now[COPIES_MAX][MASTERSHIP];
+    bool replaced = false;
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->copies; i++) {
+        read_mastership(b, i, now[i]);
+        bool lost = reply_number(b, i, WITNESS_MARK) == 1 && reply_number(b, i, WITNESS_SOUND) != 1;
+        replaced |=
+            lost || (r->has_saved ? !was_master(r, now[i]) : reply_number(b, i, WITNESS_SAME) != 1);
+    }
+    if (saved) {
+        memcpy(r->masterships, now, sizeof now);
+        r->has_saved = true;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return replaced;
+}
+
+enum err redis_save(struct views *v, uint64_t position)
+{
+    (void)position; /* what was applied outlives us already */
+    struct redis_views *r = redis_of(v);
+    struct batch *b = batch_borrow(r);
+    queue_witness(r, b, "save");
+    batch_replicate(b);
+    enum err e = flush_good(b);
+    if (!e) {
+        bool saved = batch_is_replicated(b);
+        bool replaced = is_replaced(r, b, saved);
+        e = !saved ? ERR_UNAVAILABLE : replaced ? ERR_CONFLICT : OK;
+    }
+    batch_return(r, b);
+    return e;
+}
+
+/* ---- whose it is ---- */
+
+static void queue_stamps(struct redis_views *r, struct batch *b)
+{
+    for (size_t i = 0; r->store[0] && i < r->copies; i++) {
+        struct key k = key_beside(r, i, 'o');
+        batch_begin(b, k.slot, 3);
+        arg_text(b, "SET");
+        batch_arg(b, key_text(&k));
+        arg_text(b, r->store);
+    }
+}
+
+static void queue_at_masters(struct redis_views *r, struct batch *b, const char *command,
+                             const char *option)
+{
+    unsigned nodes[LINK_NODES_MAX];
+    size_t n = link_masters(r->link, nodes, LINK_NODES_MAX);
+    for (size_t i = 0; i < n; i++) {
+        size_t queued = batch_begin(b, 0, option ? 2 : 1);
+        arg_text(b, command);
+        if (option)
+            arg_text(b, option);
+        batch_at_node(b, queued, nodes[i]);
+    }
+}
+
+/* *ours: some copy says so, and none says otherwise. */
+static enum err look_at_stamps(struct redis_views *r, struct batch *b, bool *ours)
+{
+    for (size_t i = 0; i < r->copies; i++) {
+        struct key k = key_beside(r, i, 'o');
+        batch_begin(b, k.slot, 2);
+        arg_text(b, "GET");
+        batch_arg(b, key_text(&k));
+    }
+    enum err e = flush_good(b);
+    *ours = false;
+    for (size_t i = 0; !e && i < r->copies; i++) {
+        struct str owner = batch_text(b, i);
+        *ours |= str_eq(owner, str_of(r->store));
+        if (owner.len == 0 || str_eq(owner, str_of(r->store)))
+            continue;
+        log_error("this Redis holds the views of another store: give each store its own, or "
+                  "another database number",
+                  LOG_STR("theirs", owner), LOG_CSTR("ours", r->store));
+        e = ERR_CONFLICT;
+    }
+    batch_reset(b);
+    return e;
+}
+
+static enum err look_for_others(struct redis_views *r, struct batch *b)
+{
+    int64_t keys = 0;
+    queue_at_masters(r, b, "DBSIZE", NULL);
+    enum err e = flush_good(b);
+    for (size_t i = 0; !e && i < batch_count(b); i++)
+        keys += batch_integer(b, i, 0);
+    batch_reset(b);
+    if (e || keys == 0)
+        return e;
+    log_error("this Redis holds something that is not ours: views want a database of their own",
+              LOG_INT("keys", keys));
+    return ERR_CONFLICT;
+}
+
+enum err redis_own(struct redis_views *r)
+{
+    if (!r->store[0])
+        return OK;
+    struct batch *b = batch_borrow(r);
+    bool ours;
+    enum err e = look_at_stamps(r, b, &ours);
+    if (!e && !ours)
+        e = look_for_others(r, b);
+    if (!e) {
+        queue_stamps(r, b);
+        e = flush_good(b);
+    }
+    batch_return(r, b);
+    return e;
+}
+
+/* A replica that takes over in the middle may still hold everything: the marks tell. */
+enum err redis_clear(struct views *v)
+{
+    struct redis_views *r = redis_of(v);
+    struct batch *b = batch_borrow(r);
+    (void)link_refresh(r->link);
+    queue_at_masters(r, b, "FLUSHDB", "ASYNC");
+    batch_replicate(b);
+    enum err e = flush_good(b);
+    batch_reset(b);
+    queue_witness(r, b, "look");
+    if (!e)
+        e = flush_good(b);
+    for (size_t i = 0; !e && i < r->copies; i++)
+        if (reply_number(b, i, WITNESS_MARK) == 1)
+            e = ERR_UNAVAILABLE;
+    batch_reset(b);
+    queue_stamps(r, b);
+    batch_replicate(b);
+    if (!e)
+        e = flush_good(b);
+    batch_return(r, b);
+    atomic_store(&r->walked_at, 0);
+    return e ? e : redis_epoch_begin(r);
+}
