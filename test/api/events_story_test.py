@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """One event's whole story: GET /v1/admin/events/{id} and `fantail event`, from its commit to its end, whatever that is."""
 import os
-import sqlite3
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
 from support.server import Server, check, equal, main, program, test, wait_until  # noqa: E402
+from support.store import new_id, store  # noqa: E402
 
 SERVER = Server(rate_auth=0, celebrity_threshold=2, celebrity_adaptive=False)
 ADA, BOB, EVE = SERVER.sign_up("ada"), SERVER.sign_up("bob"), SERVER.sign_up("eve")
 ADA.put(f"/v1/accounts/{BOB.id}/follow").expect(200)
+SERVER.drain()
 
 
 def events(server=SERVER, **query):
@@ -20,7 +21,9 @@ def events(server=SERVER, **query):
 
 
 def event_of(post, server=SERVER, kind="post.created"):
-    return next(e["id"] for e in events(server, types=kind) if e["data"]["object"] == post)
+    """Its id, as soon as other systems are told of it."""
+    return wait_until(lambda: next((e["id"] for e in events(server, types=kind) if e["data"]["object"] == post), None), 10,
+                      f"{kind} of {post}")
 
 
 def story(event, server=SERVER):
@@ -84,6 +87,7 @@ def _():
     with Server(rate_auth=0) as server:
         ada, bob = server.sign_up("ada"), server.sign_up("bob")
         ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
+        server.drain()
         equal(lane("small", True, server)["breaker"]["state"], "by hand")
         post = bob.post("/v1/posts", {"caption": "waits"}).expect(201).json["id"]
         event = event_of(post, server)
@@ -113,8 +117,8 @@ def _():
     with Server(rate_auth=0) as server:
         server.sign_up("ada")
         server.stop()
-        newest = 9 * 10 ** 17
-        with sqlite3.connect(server.data + "/fantail.db") as db:
+        newest = new_id()
+        with store(server, write=True) as db:
             db.execute("INSERT INTO outbox (id, type, version, payload) VALUES (?, 'post.created', 99, '{\"x\":1}')",
                        (newest,))
             db.execute("INSERT INTO outbox (id, type, version, payload) VALUES (?, 'moon.landed', 1, 'not JSON')",

@@ -14,6 +14,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
 from support.crew import Crew  # noqa: E402
+from support.place import is_cluster, redis_cli  # noqa: E402
 from support.server import Server, check, diag, equal, main, test, wait_until  # noqa: E402
 
 LONG = os.environ.get("FANTAIL_TEST_LONG") == "1"
@@ -531,6 +532,17 @@ def random_act(world, rng):
         world.people[i].get("/v1/feed").expect(200)
 
 
+def lose_views(server, half=False):
+    """The server is stopped, and its views are gone; `half`: half of the file, where there is one."""
+    if is_cluster():
+        redis_cli(server.place.views, "FLUSHDB")
+        return
+    for name in os.listdir(server.data):
+        if "snapshot" in name:
+            path = os.path.join(server.data, name)
+            os.truncate(path, os.path.getsize(path) // 2) if half else os.unlink(path)
+
+
 def history(seed, acts, rounds, **settings):
     rng = random.Random(seed)
     with Server(**{**TINY, **settings}) as server:
@@ -545,7 +557,7 @@ def history(seed, acts, rounds, **settings):
                     random_act(world, rng)
             how = rng.choice(("nothing", "clean", "hard", "hard", "save and hard"))
             if how == "save and hard":
-                server.operator.post("/v1/admin/save").expect(200)
+                server.save_views()
                 for _ in range(5):
                     random_act(world, rng)
             if how == "clean":
@@ -562,19 +574,19 @@ def history(seed, acts, rounds, **settings):
 
 @test("feed-equals-the-books-over-random-histories-with-restarts-and-kill-9")
 def _():
-    for seed in range(60 if LONG else 8):
+    for seed in range(60 if LONG else 3 if is_cluster() else 8):
         history(seed, 60, 5)
 
 
 @test("feed-equals-the-books-when-timelines-are-dropped-all-the-time")
 def _():
-    for seed in range(100, 120 if LONG else 102):
+    for seed in range(100, 120 if LONG else 101 if is_cluster() else 102):
         history(seed, 60, 4, inactive_after="1s")
 
 
 @test("feed-equals-the-books-with-a-cache-that-holds-little")
 def _():
-    for seed in range(200, 230 if LONG else 204):
+    for seed in range(200, 230 if LONG else 201 if is_cluster() else 204):
         history(seed, 60, 4, card_cache="1M", snapshot_every="1s")
 
 
@@ -597,16 +609,11 @@ def _():
         server.restart(hard=True)
         world.verify()
         server.stop()
-        for name in os.listdir(server.data):
-            if "snapshot" in name:
-                os.unlink(os.path.join(server.data, name))
+        lose_views(server)
         server.start()
         world.verify()
         server.stop()
-        for name in os.listdir(server.data):
-            if "snapshot" in name:  # half of it: as good as none
-                path = os.path.join(server.data, name)
-                os.truncate(path, os.path.getsize(path) // 2)
+        lose_views(server, half=True)  # as good as none
         server.start()
         world.verify()
         for post in deleted:

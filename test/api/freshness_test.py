@@ -76,6 +76,7 @@ def _():
 def _():
     with Server(rate_auth=0) as server:
         ada, bob = people(server)
+        server.drain()
         equal(lane(server, "small", True)["breaker"]["state"], "by hand")
         bob.post("/v1/posts", {"caption": "waits"}).expect(201)
         told = await_health(server, "stopped")

@@ -4,13 +4,13 @@ import json
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
 from support.server import Server, check, equal, main, program, test, wait_until  # noqa: E402
+from support.store import store  # noqa: E402
 
 SERVER = Server(rate_auth=0)
 ADA, BOB = SERVER.sign_up("ada"), SERVER.sign_up("bob")
@@ -209,7 +209,7 @@ def _():
         ada, bob = server.sign_up("ada"), server.sign_up("bob")
         ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
         server.stop()
-        with sqlite3.connect(server.data + "/fantail.db") as db:
+        with store(server, write=True) as db:
             db.execute("UPDATE accounts SET follower_count = 77, post_count = 5 WHERE id = ?", (int(bob.id),))
         server.start()
         equal(ada.get(f"/v1/accounts/{bob.id}").json["follower_count"], 77)

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Posts and likes: making, reading, editing, deleting, and doing so safely twice."""
 import os
-import sqlite3
 import sys
 import time
 
@@ -9,6 +8,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from support import shapes  # noqa: E402
 from support.crew import together  # noqa: E402
 from support.server import Server, check, equal, main, test  # noqa: E402
+from support.store import store  # noqa: E402
 
 SERVER = Server(rate_auth=0)
 ANYONE = SERVER.anonymous
@@ -329,10 +329,8 @@ def _():
 
         def age(ms):
             server.stop()
-            store = sqlite3.connect(os.path.join(server.data, "fantail.db"))
-            with store:
-                equal(store.execute("UPDATE idempotency SET created_at = ?", (int(time.time() * 1000) - ms,)).rowcount, 1)
-            store.close()
+            with store(server, write=True) as database:
+                equal(database.execute("UPDATE idempotency SET created_at = ?", (int(time.time() * 1000) - ms,)).rowcount, 1)
             server.start()
 
         day_ms = 24 * 3600 * 1000

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Sessions: logging in and out, listing and ending them, the password."""
 import os
-import sqlite3
 import sys
 import threading
 import time
@@ -9,6 +8,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
 from support.server import PASSWORD, Server, check, equal, main, test  # noqa: E402
+from support.store import store  # noqa: E402
 
 SERVER = Server(rate_auth=0)
 ANYONE = SERVER.anonymous
@@ -127,10 +127,8 @@ def _():
         me = server.sign_up("ada")
         me.get("/v1/me").expect(200)
         server.stop()
-        store = sqlite3.connect(os.path.join(server.data, "fantail.db"))
-        with store:  # as if it had been made two minutes ago
-            store.execute("UPDATE sessions SET expires_at = ?", (int(time.time() * 1000) - 60_000,))
-        store.close()
+        with store(server, write=True) as database:  # as if it had been made two minutes ago
+            database.execute("UPDATE sessions SET expires_at = ?", (int(time.time() * 1000) - 60_000,))
         server.start()
         me.get("/v1/me").problem(401)
         equal(len(server.log_in("ada").get("/v1/sessions").json["items"]), 1, "an expired one is not listed")

@@ -13,8 +13,9 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
-from support.books import Failures, await_books, rows, store, verify_books, wear_out  # noqa: E402
+from support.books import Failures, await_books, rows, verify_books, wear_out  # noqa: E402
 from support.server import ROOT, Server, check, diag, equal, main, test, wait_until  # noqa: E402
+from support.store import new_id, store  # noqa: E402
 
 os.environ.setdefault("FANTAIL", os.path.join(ROOT, "build-faults", "fantail"))
 LONG = os.environ.get("FANTAIL_TEST_LONG") == "1"
@@ -36,7 +37,7 @@ class World:
         server.drain()
         for reader in self.readers:
             reader.get("/v1/feed").expect(200)
-        server.operator.post("/v1/admin/save").expect(200)
+        server.save_views()
 
     def post(self, count, author=0):
         made = [self.authors[author].post("/v1/posts", {"caption": f"{n}"}).expect(201).json["id"] for n in range(count)]
@@ -176,7 +177,7 @@ def _():
         server.operator.post("/v1/admin/deliveries/discard", {"delivery": str(dead[0].id)}).problem(422)
         server.operator.post("/v1/admin/deliveries/discard", {"delivery": str(dead[0].id), "why": "  "}).problem(422)
         equal(discard(server, delivery=str(dead[0].id), why="the author asked for it")["changed"], 1)
-        server.operator.post("/v1/admin/save").expect(200)  # else a restart would deliver the event again, to everybody
+        server.save_views()  # else a restart would deliver the event again, to everybody
         server.restart(hard=True)
         shown = server.operator.get("/v1/admin/deliveries?state=discarded").expect(200).json["items"]
         equal([(d["id"], d["detail"], d["tries"]) for d in shown], [(str(dead[0].id), "the author asked for it", 1)])
@@ -337,10 +338,10 @@ def _():
 def insert_event(server, type_, version, payload):
     """The server is stopped: an event as another version of this program would have committed it. Returns its id."""
     with store(server, write=True) as database:
-        last = database.execute("SELECT MAX(id) FROM outbox").fetchone()[0]
+        id_ = new_id()
         database.execute("INSERT INTO outbox (id, type, version, payload, state) VALUES (?, ?, ?, ?, 0)",
-                         (last + 1, type_, version, payload))
-    return last + 1
+                         (id_, type_, version, payload))
+    return id_
 
 
 @test("parked-events-say-why-and-block-nothing")
@@ -389,13 +390,13 @@ def _():
         discard(server, delivery=str(row.id), why="a test needs a post that nobody was told of")
         failures.clear()
         world.verify(missing=made)
-        server.operator.post("/v1/admin/save").expect(200)  # else a restart would deliver the event again
+        server.save_views()  # else a restart would deliver the event again
         server.kill()
         event = insert_event(server, "post.created", 99, row.payload)
         server.start()
         await_state(server, 1, "parked")
         world.verify(missing=made)
-        server.operator.post("/v1/admin/save").expect(200)
+        server.save_views()
         server.kill()
         with store(server, write=True) as database:
             database.execute("UPDATE outbox SET version = 1 WHERE id = ?", (event,))

@@ -5,7 +5,6 @@ says which consumer fails, and how."""
 import json
 import os
 import re
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
 from support.server import ROOT, Server, check, equal, main, program, test, wait_until  # noqa: E402
+from support.store import store  # noqa: E402
 
 os.environ.setdefault("FANTAIL", os.path.join(ROOT, "build-faults", "fantail"))
 LOOK_EVERY_S = 0.03  # base/fault.c
@@ -252,7 +252,7 @@ def bury(server, count):
     """Dead letters of a post that is not there any more, straight into the books of a server that is stopped."""
     first = 10 ** 17
     payload = json.dumps({"actor": "5", "object": "7", "value": 0})
-    with sqlite3.connect(server.data + "/fantail.db") as db:
+    with store(server, write=True) as db:
         db.executemany(
             "INSERT INTO deliveries (id, event_id, type, version, payload, consumer, lane, order_key, part, active_since,"
             " started, after, until, epoch, state, tries, due_at, opened_at, changed_at, reason)"
@@ -275,7 +275,7 @@ def _():
                                       {"reason": "UNAVAILABLE", "rate": 10, "next": first["next"]}).expect(200).json
         equal((second["changed"], second["next"]), (5000, None))
         server.kill()
-        with sqlite3.connect(server.data + "/fantail.db") as db:
+        with store(server) as db:
             last_ms, = db.execute("SELECT MAX(due_at) FROM deliveries WHERE state = 1").fetchone()
             check(abs(last_ms - began_ms - 24999 * 100) < 30000, f"the last is due after {last_ms - began_ms} ms")
             crowded, = db.execute("SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM deliveries WHERE state = 1"
@@ -303,7 +303,7 @@ def _():
         wait_until(lambda: server.operator.get("/v1/admin/status").json["engine"]["states"]["delayed"] == 0 and
                    not server.deliveries(state="retrying"), 60, "all to be tried")
         server.stop()
-        with sqlite3.connect(server.data + "/fantail.db") as db:
+        with store(server) as db:
             equal(dict(db.execute("SELECT state, COUNT(*) FROM deliveries GROUP BY state")), {5: count})
 
 

@@ -247,7 +247,7 @@ def crash_at(point, occurrence, seed):
     with Server(**SETTINGS) as server:
         world = World(server)
         load(world, 12, seed)  # a past, part of it in a snapshot
-        server.operator.post("/v1/admin/save").expect(200)
+        server.save_views()
         load(world, 6, seed + 1)
         settings = {}
         if point == "rebuild_before_install":  # without saved views every timeline has to be rebuilt

@@ -249,7 +249,7 @@ def _():
 def _():
     with Failures() as failures, Server(env=failures.env, **SETTINGS) as server:
         world = World(server, posts=12)
-        server.operator.post("/v1/admin/save").expect(200)
+        server.save_views()
         failures.write("timelines UNAVAILABLE")
         job = Job(server, "replays", consumer="timelines", rate=0)
         ended = job.ended()
@@ -268,13 +268,13 @@ def _():
 def _():
     with Failures() as failures, Server(env=failures.env, **SETTINGS) as server:
         world = World(server, posts=20)
-        server.operator.post("/v1/admin/save").expect(200)
+        server.save_views()
         failures.write("timelines UNKNOWN_COMMIT")
         world.post(5)
         await_books(server, lambda found: [r.state for r in found] == ["dead"] * 5, "dead letters")
         failures.clear()
         await_settled(server)
-        server.operator.post("/v1/admin/save").expect(200)  # else a restart would deliver the events again
+        server.save_views()  # else a restart would deliver the events again
         server.restart(hard=True)
         equal([r.state for r in rows(server)], ["dead"] * 5)
         job = Job(server, "replays", consumer="timelines", dead_reason="*", rate=0)
@@ -297,7 +297,7 @@ def add_rebuild(what):
             for n in range(extra):
                 server.sign_up(f"extra{n}")
             everybody = extra + READERS + 1
-            server.operator.post("/v1/admin/save").expect(200)
+            server.save_views()
             check(restart_with_fault(server, "rebuild_between_slices", 3), "it died before the rebuild began")
             job = Job(server, "rebuilds", what=what, rate=40)
             check(died(server, 15), "rebuild_between_slices was never reached: this test shows nothing")

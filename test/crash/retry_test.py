@@ -44,7 +44,7 @@ class World:
         server.drain()
         for reader in self.readers:
             reader.get("/v1/feed").expect(200)  # their timelines are in memory from here on …
-        server.operator.post("/v1/admin/save").expect(200)  # … and come back after a crash, as they were
+        server.save_views()  # … and come back after a crash, as they were
 
     def follow_all(self, reader):
         """True when all were answered."""
@@ -175,7 +175,7 @@ def climb(covered):
         world, tries = World(server), Tries()
         world.post(world.authors[0])
         server.drain()
-        server.operator.post("/v1/admin/save").expect(200)
+        server.save_views()
         failures.write(*NO_POSTS, *NO_FOLLOWS)
         world.post(world.authors[1])
         late = server.sign_up("late")
@@ -184,7 +184,7 @@ def climb(covered):
         await_rows(server, 2, state="delayed")
         for retry in range(6):
             if covered:
-                server.operator.post("/v1/admin/save").expect(200)
+                server.save_views()
             for row in tries.look(server):
                 equal(row.tries, retry + 1, f"{row}")
                 on_ladder(row, retry)
@@ -231,7 +231,7 @@ def _():
             await_books(server, lambda found: all(r.state == "waiting" or (r.state, r.tries) == ("delayed", turn + 2)
                                                   for r in found), f"retry {turn + 1}")
         before = {r.id: r for r in rows(server, state="delayed")}
-        server.operator.post("/v1/admin/save").expect(200)
+        server.save_views()
         for hard in (True, False):
             server.restart(hard=hard)
             server.operator.get("/v1/admin/status").expect(200)
@@ -273,7 +273,7 @@ def done_after_save(stop):
         failures.write(*NO_POSTS)
         world.post(world.authors[0])
         await_rows(server, 1, state="delayed")
-        server.operator.post("/v1/admin/save").expect(200)  # covers the event, and not what its retry will do
+        server.save_views()  # covers the event, and not what its retry will do
         failures.clear()
         server.drain()
         equal([r.state for r in rows(server)], ["done"])
@@ -343,7 +343,7 @@ def crash_at(point, occurrence, covered):
         await_rows(server, 5, consumer="timelines", state="delayed")
         tries.look(server)
         if covered:
-            server.operator.post("/v1/admin/save").expect(200)
+            server.save_views()
         server.kill()
         hurry(server)
         if point == "retry_after_done":

@@ -5,13 +5,12 @@ place where the time is: with the server stopped it sets the due times in the st
 the server then does is what it would have done later. While a server runs the store is only read.
 """
 
-import contextlib
 import os
-import sqlite3
 import tempfile
 import time
 
 from support.server import check, equal, wait_until
+from support.store import store  # noqa: F401: for those who turn the books
 
 STATES = {1: "delayed", 2: "retrying", 3: "waiting", 4: "dead", 5: "done", 6: "discarded", 7: "dropped", 8: "parked",
           9: "released"}
@@ -48,21 +47,6 @@ class Failures:
 
     def __exit__(self, *_):
         os.unlink(self.path)
-
-
-@contextlib.contextmanager
-def store(server, write=False):
-    """The server's store in one transaction; to write the server must be stopped."""
-    check(not write or not server.alive(), "the store belongs to the server while it runs")
-    path = os.path.join(server.data, "fantail.db")
-    database = sqlite3.connect(f"file:{path}?mode={'rw' if write else 'ro'}", uri=True, isolation_level=None, timeout=10)
-    database.row_factory = sqlite3.Row
-    try:
-        database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        yield database
-        database.execute("COMMIT")
-    finally:
-        database.close()
 
 
 class Row:

@@ -34,6 +34,8 @@ import threading
 import time
 import traceback
 
+from support.place import Place, is_cluster, sql
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 READY_TIMEOUT_S = float(os.environ.get("FANTAIL_TEST_READY_S", "30"))
 PASSWORD = "correct horse battery"
@@ -149,7 +151,8 @@ class Client:
         if self.control:
             connection = _UnixConnection(self.server.control_socket(), timeout)
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=timeout)
+            connection = http.client.HTTPConnection(getattr(self.server, "host", "127.0.0.1"), self.server.port,
+                                                    timeout=timeout)
         self._local.kept = (made_for, connection)
         return connection, False
 
@@ -223,16 +226,25 @@ class Client:
 
 
 class Server:
-    """`fantail serve` in a process of its own. Settings are keyword arguments: Server(celebrity_threshold=3)."""
+    """`fantail serve` in a process of its own. Settings are keyword arguments: Server(celebrity_threshold=3).
 
-    def __init__(self, data=None, env=None, start=True, log_level="info", **settings):
+    It runs on the engines that FANTAIL_TEST_ENGINES names (support/place.py). `place`: those of another server, whose
+    fellow node it becomes; False: alone, whatever the tests are about.
+    """
+
+    def __init__(self, data=None, env=None, start=True, log_level="info", place=None, **settings):
         self._own_data = data is None
         self.data = data or tempfile.mkdtemp(prefix="fantail-test-")
         self.settings = settings
         self.log_level = log_level
         self.env = dict(env or {})
+        self._own_place = place is None and is_cluster()
+        self.place = Place() if self._own_place else place or None
+        if self.place:
+            self.env.update(self.place.environment())
         self.process = None
-        self.port = 0
+        self.host, self.port = "127.0.0.1", 0
+        self.within = []  # words that run a command elsewhere, such as in a network namespace
         self.log_path = self.data.rstrip("/") + ".log"
         self.anonymous = Client(self)
         self.operator = Client(self, control=True)
@@ -242,16 +254,17 @@ class Server:
 
     # -- life ------------------------------------------------------------------------------------
 
-    def start(self, wait=True, env=None, **settings):
-        """Starts it and, unless told not to, waits until /readyz says so."""
+    def start(self, wait=True, env=None, led=True, **settings):
+        """Starts it and, unless told not to, waits until /readyz says so; of a node also until somebody leads."""
         assert self.process is None, "it is running"
         self.settings.update(settings)
-        command = [program(), "serve", "--data", self.data, "--listen", "127.0.0.1:0", "--log-level", self.log_level]
+        command = [*self.within, program(), "serve", "--data", self.data, "--listen", f"{self.host}:0",
+                   "--log-level", self.log_level]
         for name, value in self.settings.items():
             if isinstance(value, bool):
                 value = "on" if value else "off"
             command += ["--" + name.replace("_", "-"), str(value)]
-        environment = dict(os.environ, **self.env, **(env or {}))
+        environment = self.environment(**(env or {}))
         log_start = os.path.getsize(self.log_path) if os.path.exists(self.log_path) else 0
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
@@ -260,6 +273,8 @@ class Server:
             deadline = time.monotonic() + READY_TIMEOUT_S
             self.port = self._await(lambda: self._bound_port(log_start), deadline, "its port in the log")
             self._await(self._is_ready, deadline, "/readyz")
+            if self.place and led:
+                self.await_leader()
         return self
 
     def _await(self, condition, deadline, what):
@@ -273,7 +288,7 @@ class Server:
             if time.monotonic() > deadline:
                 self.kill()
                 raise AssertionError(f"the server did not show {what} in time:\n{self.log_tail()}")
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     def _bound_port(self, log_start):
         """The server says in a log line which port it bound: {…,"port":8080,…}."""
@@ -292,6 +307,22 @@ class Server:
         try:
             return self.anonymous.get("/readyz", timeout=5).status == 200
         except OSError:
+            return False
+
+    def environment(self, **more):
+        """What the program gets: not what is for the tests alone."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FANTAIL_TEST_")}
+        return {**kept, **self.env, **more}
+
+    def await_leader(self):
+        self._await(self._is_led, time.monotonic() + READY_TIMEOUT_S, "a leader")
+
+    def _is_led(self):
+        """Somebody leads, and the views are answered from: as a server that is alone is from the start."""
+        try:
+            return (self.operator.get("/v1/admin/freshness").status == 200
+                    and self.metrics().get("fantail_views_trusted") == 1)
+        except (OSError, AssertionError):
             return False
 
     def wait_exit(self, timeout_s=30):
@@ -328,6 +359,9 @@ class Server:
         self.kill()
         if self in _servers:
             _servers.remove(self)
+        if self._own_place and self.place:
+            self.place.close()
+            self.place = None
         if self._own_data and not os.environ.get("FANTAIL_TEST_KEEP"):
             shutil.rmtree(self.data, ignore_errors=True)
             if os.path.exists(self.log_path):
@@ -348,7 +382,7 @@ class Server:
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def log(self):
         with open(self.log_path, "rb") as log:
@@ -368,7 +402,7 @@ class Server:
     def command(self, *words, timeout=60, stdin=None):
         """Runs `fantail WORD… --data DATA`; the finished process with .returncode, .stdout and .stderr as text."""
         return subprocess.run([program(), *map(str, words), "--data", self.data], capture_output=True, text=True,
-                              timeout=timeout, input=stdin)
+                              timeout=timeout, input=stdin, env=self.environment())
 
     def metrics(self):
         """/metrics as {'name{labels}': value}."""
@@ -404,9 +438,17 @@ class Server:
         wait_until(lambda: self.operator.get("/v1/admin/status").expect(200).json["engine"]["drained"], timeout_s,
                    "the pipeline to drain")
 
+    def save_views(self):
+        """What was delivered outlives a crash: in a snapshot, or in Redis, where it is saved before it is settled."""
+        if self.place:
+            wait_until(lambda: sql(self.place, "SELECT COUNT(*) FROM outbox WHERE state = 0") == [["0"]], 20,
+                       "every event to be settled")
+        else:
+            self.operator.post("/v1/admin/save").expect(200)
+
     def raw(self, data, timeout=5.0, wait_close=True, pause_s=0.0, chunks=None):
         """Sends bytes as they are and returns all that came back until the server closed or went silent."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
+        with socket.create_connection((self.host, self.port), timeout=timeout) as connection:
             try:
                 connection.sendall(data)
                 for chunk in chunks or ():
@@ -432,11 +474,13 @@ class Server:
 _tests = []
 
 
-def test(name):
-    """Registers a function as a test; main() runs them in order."""
+def test(name, when=True):
+    """Registers a function as a test; main() runs them in order. `when`: does it belong to this run at all? What is
+    about one set of engines alone is no test of the other."""
 
     def register(function):
-        _tests.append((name, function))
+        if when:
+            _tests.append((name, function))
         return function
 
     return register

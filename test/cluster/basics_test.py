@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Nodes of one store: who leads, who sees what, what each of them does."""
+
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from support.cluster import Cluster, leads, value
+from support.place import Place, redis_cli
+from support.server import Server, check, equal, main, test, wait_until
+
+
+def captions(node, client):
+    other = node.client(client.token)
+    found = [item["caption"] for item in other.pages("/v1/feed", limit=50)]
+    other.close()
+    return found
+
+
+@test("one-of-three-leads-and-each-has-a-number-of-its-own")
+def _():
+    with Cluster(nodes=3) as cluster:
+        leader = cluster.leader()
+        wait_until(lambda: len(leader.operator.get("/v1/admin/nodes").json["items"]) == 3, 10, "three nodes")
+        for node in cluster.nodes:
+            nodes = wait_until(lambda: (lambda n: n if len(n) == 3 else None)(
+                node.operator.get("/v1/admin/nodes").expect(200).json["items"]), 10, "three nodes at each")
+            equal(len({n["number"] for n in nodes}), 3)
+            equal(sum(1 for n in nodes if n["leads"]), 1)
+            shown = node.command("status")
+            equal(shown.returncode, 0, shown.stderr)
+            for other in nodes:
+                check(other["address"] in shown.stdout, f"status does not show {other['address']}:\n{shown.stdout}")
+
+
+@test("what-is-written-at-one-node-is-read-at-the-others")
+def _():
+    with Cluster(nodes=3) as cluster:
+        a, b, c = cluster.nodes
+        ada, bob = a.sign_up("ada"), b.sign_up("bob")
+        c.client(ada.token).put(f"/v1/accounts/{bob.id}/follow").expect(200)
+        posts = [node.client(bob.token).post("/v1/posts", {"caption": f"p{i}"}).expect(201).json["id"]
+                 for i, node in enumerate([a, b, c, a, b])]
+        for node in cluster.nodes:
+            wait_until(lambda: captions(node, ada) == ["p4", "p3", "p2", "p1", "p0"], 10, "all posts in the feed")
+        # Removals never lag, whoever asks.
+        b.client(bob.token).delete(f"/v1/posts/{posts[4]}").expect(204)
+        for node in cluster.nodes:
+            equal(captions(node, ada), ["p3", "p2", "p1", "p0"])
+        c.client(ada.token).delete(f"/v1/accounts/{bob.id}/follow").expect(200, 204)
+        for node in cluster.nodes:
+            equal(captions(node, ada), [])
+        a.client(ada.token).put(f"/v1/accounts/{bob.id}/follow").expect(200)
+        for node in cluster.nodes:
+            wait_until(lambda: captions(node, ada) == ["p3", "p2", "p1", "p0"], 10, "the backfill")
+        b.client(ada.token).put(f"/v1/accounts/{bob.id}/mute").expect(200, 204)
+        for node in cluster.nodes:
+            equal(captions(node, ada), [])
+
+
+@test("a-session-that-ended-at-one-node-ends-at-all-within-two-seconds")
+def _():
+    with Cluster(nodes=2) as cluster:
+        a, b = cluster.nodes
+        ada = a.sign_up("ada")
+        b.client(ada.token).get("/v1/feed").expect(200)
+        a.client(ada.token).delete("/v1/sessions/current").expect(204)
+        wait_until(lambda: b.client(ada.token).get("/v1/feed").status == 401, 2.5, "the session to end at the other node")
+
+
+@test("ids-of-all-nodes-rise-with-time")
+def _():
+    with Cluster(nodes=3) as cluster:
+        ada = cluster.nodes[0].sign_up("ada")
+        ids = [int(cluster.nodes[i % 3].client(ada.token).post("/v1/posts", {"caption": str(i)}).expect(201).json["id"])
+               for i in range(30)]
+        # Within what the clocks may differ by; requests one after the other take longer than that only sometimes.
+        check(all(later >> 22 >= (earlier >> 22) - 25 for earlier, later in zip(ids, ids[1:])), ids)
+        equal(len({i >> 12 & 1023 for i in ids}), 3, "each node has its own number in its ids")
+
+
+@test("questions-about-the-engine-are-answered-at-every-node")
+def _():
+    with Cluster(nodes=2) as cluster:
+        leader = cluster.leader()
+        other = cluster.followers()[0]
+        for path in ("/v1/admin/status", "/v1/admin/freshness", "/v1/admin/lanes"):
+            equal(other.operator.get(path).status, leader.operator.get(path).status, path)
+        key = other.key("admin")
+        equal(key.get("/v1/admin/freshness").expect(200).json.keys(),
+              leader.operator.get("/v1/admin/freshness").expect(200).json.keys())
+        check(value(other, "fantail_forwarded_total") > 0, "nothing was passed on")
+
+
+@test("work-is-done-by-the-workers-of-all-nodes")
+def _():
+    with Cluster(nodes=3, fan_out_workers=1) as cluster:
+        a = cluster.nodes[0]
+        ada = a.sign_up("ada")
+        lines = "".join('{"type":"account","username":"user%d"}\n' % i for i in range(3000))
+        lines += "".join('{"type":"follow","follower":"user%d","followee":"ada"}\n' % i for i in range(3000))
+        done = a.command("import", "-", stdin=lines, timeout=120)
+        equal(done.returncode, 0, done.stderr)
+        cluster.drain()
+        before = {n: delivered(n) for n in cluster.nodes}
+        for i in range(30):
+            cluster.nodes[i % 3].client(ada.token).post("/v1/posts", {"caption": str(i)}).expect(201)
+        cluster.drain()
+        gained = [delivered(n) - before[n] for n in cluster.nodes]
+        check(sum(gained) >= 30 * 3000, f"delivered {gained}")
+        check(sum(1 for g in gained if g > 0) >= 2, f"only one node delivered: {gained}")
+
+
+def delivered(node):
+    return sum(v for k, v in node.metrics().items() if k.startswith("fantail_lane_delivered_total"))
+
+
+@test("roles-divide-the-work")
+def _():
+    roles = ["api", "relay", "worker"]
+    with Cluster(nodes=3, roles=roles) as cluster:
+        api, relay, worker = cluster.nodes
+        equal(cluster.leader(), relay)
+        ada, bob = api.sign_up("ada"), api.sign_up("bob")
+        ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
+        bob.post("/v1/posts", {"caption": "hello"}).expect(201)
+        wait_until(lambda: captions(api, ada) == ["hello"], 10, "the post")
+        for node in (relay, worker):
+            problem = node.client(ada.token).get("/v1/feed").problem(421)
+            check("role" in problem["detail"], problem)
+            node.anonymous.get("/healthz").expect(200)
+        check(delivered(worker) > 0, "the worker did nothing")
+        equal(delivered(relay), 0)
+
+
+@test("a-node-that-restarts-keeps-its-number")
+def _():
+    with Cluster(nodes=2) as cluster:
+        a, b = cluster.nodes
+        number = lambda node: next(n["number"] for n in node.operator.get("/v1/admin/nodes").json["items"]
+                                   if n["address"].endswith(f":{node.port}"))
+        before = number(b)
+        b.restart(hard=True)
+        equal(wait_until(lambda: number(b), 10, "its number"), before)
+        check(a.alive())
+
+
+@test("the-redis-of-another-store-is-refused")
+def _():
+    with Cluster(nodes=1) as cluster:
+        cluster.leader()
+        stranger = Place()
+        redis_cli(stranger.views, "FLUSHDB")
+        stranger.views = cluster.place.views
+        node = Server(place=stranger, start=False)
+        try:
+            node.start(wait=False)
+            equal(node.wait_exit(30), 1)
+            check("another store" in node.log(), node.log_tail())
+        finally:
+            node.close()
+            stranger.close()
+
+
+@test("db-views-and-bus-belong-together")
+def _():
+    place = Place()
+    try:
+        for left_out in ("FANTAIL_DB", "FANTAIL_VIEWS", "FANTAIL_BUS"):
+            node = Server(place=False, start=False)
+            try:
+                node.env = {k: v for k, v in place.environment().items() if k != left_out}
+                node.start(wait=False)
+                equal(node.wait_exit(30), 1)
+                check("belong together" in node.log(), node.log_tail())
+            finally:
+                node.close()
+    finally:
+        place.close()
+
+
+main()
