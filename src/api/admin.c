@@ -206,6 +206,8 @@ HANDLER(admin_backup)
     enum err e = call_body_text(c, "path", true, &path);
     if (e)
         return e;
+    if (c->api->cluster)
+        return call_fail(c, ERR_INVALID, "a shared store is backed up with PostgreSQL's own tools");
     if (path.len < 2 || path.ptr[0] != '/' || path.len > BACKUP_PATH_MAX)
         return call_fail(c, ERR_INVALID, "path must be absolute");
     path = arena_str(&c->x->arena, path);

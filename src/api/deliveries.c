@@ -196,7 +196,8 @@ enum change { REDRIVE, DISCARD, RELEASE };
 struct change_run {
     enum change what;
     struct book_filter filter;
-    struct book_slice slice;
+    struct book_slice slice; /* up to where it is committed */
+    struct book_slice attempt;
     struct str why;
     int64_t rate, start_ms, now_ms;
     uint64_t changed; /* by this request and those before it */
@@ -307,12 +308,12 @@ static enum err check_state(struct call *c, enum change what, enum delivery_stat
     return OK;
 }
 
+/* It may be run again, and begins each time where the last slice ended. */
 static enum err change_slice(struct tx *tx, void *arg)
 {
     struct change_run *run = arg;
-    struct book_slice *s = &run->slice;
-    s->max = SLICE_ROWS;
-    s->changed = 0;
+    struct book_slice *s = &run->attempt;
+    *s = (struct book_slice){.after = run->slice.after, .max = SLICE_ROWS};
     switch (run->what) {
     case REDRIVE:
         return book_redrive(tx, &run->filter, s, run->start_ms, run->rate, run->changed,
@@ -325,14 +326,12 @@ static enum err change_slice(struct tx *tx, void *arg)
     return book_release(tx, &run->filter, s, run->now_ms);
 }
 
-/* A transaction may be run again: it gets its own copy, which counts when it committed. */
 static enum err commit_slice(struct call *c, struct change_run *run)
 {
-    struct change_run attempt = *run;
-    enum err e = db_write(c->api->db, change_slice, &attempt, c->detail);
+    enum err e = db_write(c->api->db, change_slice, run, c->detail);
     if (!e) {
-        run->slice = attempt.slice;
-        run->changed += attempt.slice.changed;
+        run->slice = run->attempt;
+        run->changed += run->slice.changed;
     }
     return e;
 }

@@ -480,7 +480,7 @@ int bench_mixed(struct bench *b)
         return command_fail(b->in, "cannot make a temporary folder");
     arena_init(&arena);
     struct str *tokens = ARENA_ARRAY(&arena, struct str, OTHERS);
-    struct str large;
+    struct str large = {NULL, 0};
     bench_say(b, "writing %lld accounts and their follows", (long long)b->accounts);
     enum err e = app_open(&w.settings, NULL, NULL, &app, why);
     if (!e) {

@@ -258,8 +258,10 @@ static enum err run_batch(struct tx *tx, void *arg)
     enum err e = OK;
     for (size_t i = 0; !e && i < c->rows; i++) {
         for (size_t k = 0; k < c->table->column_count; k++, length++) {
-            values[k].text = *length == SIZE_MAX ? (struct str){0} : (struct str){at, *length};
-            at += *length == SIZE_MAX ? 0 : *length;
+            bool null = *length == SIZE_MAX;
+            values[k].text.ptr = null ? NULL : at;
+            values[k].text.len = null ? 0 : *length;
+            at += values[k].text.len;
         }
         e = copy_table_insert(tx, c->table, values);
     }

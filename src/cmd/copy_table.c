@@ -181,7 +181,9 @@ static void gather(struct db_rows *rows, const struct copy_table *t, struct buf 
         nulls[i] = db_is_null(rows, column);
         if (nulls[i])
             continue;
-        struct str text = t->kinds[i] == COPY_NUMBER ? (struct str){0} : db_text(rows, column);
+        struct str text = {NULL, 0};
+        if (t->kinds[i] != COPY_NUMBER)
+            text = db_text(rows, column);
         if (t->kinds[i] == COPY_NUMBER)
             buf_printf(scratch, "%lld", (long long)db_i64(rows, column));
         else if (t->kinds[i] == COPY_BYTES)
@@ -192,10 +194,10 @@ static void gather(struct db_rows *rows, const struct copy_table *t, struct buf 
     starts[t->column_count] = scratch->len;
     buf_append(scratch, "", 1); /* an empty text has an address, too */
     CHECK(!scratch->failed);
-    for (size_t i = 0; i < t->column_count; i++)
-        values[i].text = nulls[i]
-                             ? (struct str){0}
-                             : (struct str){scratch->ptr + starts[i], starts[i + 1] - starts[i]};
+    for (size_t i = 0; i < t->column_count; i++) {
+        values[i].text.ptr = nulls[i] ? NULL : scratch->ptr + starts[i];
+        values[i].text.len = nulls[i] ? 0 : starts[i + 1] - starts[i];
+    }
 }
 
 static uint64_t hash_row(const struct copy_table *t, const struct copy_value *values)

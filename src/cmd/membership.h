@@ -46,7 +46,7 @@ struct membership {
     _Atomic int64_t trusted_us;    /* the views' state in truth was last read then … */
     _Atomic uint64_t lost, loaded; /* … as this */
     _Atomic int losing;            /* calls of membership_views_lost under way */
-    _Atomic bool views_there, bus_there;
+    _Atomic bool views_there, views_complete, bus_there;
     _Atomic bool stopping, yielding; /* yielding: we cannot do a leader's part */
 
     pthread_mutex_t lock; /* of what follows */

@@ -76,9 +76,11 @@ void membership_decide_doubt(struct membership *m)
     bool doubt = atomic_load(&m->lost) != atomic_load(&m->loaded) || atomic_load(&m->losing) > 0 ||
                  age_us > MEMBER_TRUST_MS * INT64_C(1000);
     doubt_both(m, doubt);
+    /* Views that are not complete answer nobody, whatever we think of them. */
+    bool trusted = !doubt && atomic_load(&m->views_complete);
     atomic_store(&m->cluster.views_state, !atomic_load(&m->views_there) ? PART_AWAY
-                                          : doubt                       ? PART_DOUBTED
-                                                                        : PART_UP);
+                                          : trusted                     ? PART_UP
+                                                                        : PART_DOUBTED);
 }
 
 void membership_views_lost(struct membership *m)
@@ -147,6 +149,7 @@ static enum err load(struct membership *m)
     }
     if (e)
         return e;
+    atomic_store(&m->views_complete, true);
     atomic_fetch_add(&m->cluster.views_lost, 1);
     log_info("the views are loaded", LOG_INT("loss", l.lost),
              LOG_INT("took_ms", (clock_mono_us(m->api->clock) - began_us) / 1000));
@@ -166,6 +169,7 @@ int64_t membership_views_step(void *arg)
     bool bus = bus_is_connected(m->bus);
     atomic_store(&m->bus_there, bus);
     atomic_store(&m->cluster.bus_state, bus ? PART_UP : PART_AWAY);
+    atomic_store(&m->views_complete, there && complete);
     if (!there)
         return clock_mono_us(m->api->clock) + LOOK_AWAY_US;
     if (!engine_leads(m->api->engine))

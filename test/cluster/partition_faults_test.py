@@ -7,15 +7,20 @@ does that drops packets. One test has a node in a network namespace of its own a
 
 import contextlib
 import os
+import random
+import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support.cluster import Cluster, Crowd, leads, put_proxies, value
 from support.place import sql
+from support.proxy import COMMIT, SCRIPT
 from support.server import check, diag, equal, main, test, wait_until
 
+MISFORTUNE_S = 600 if os.environ.get("FANTAIL_TEST_LONG") else 40
 REPLACED_S = 15  # a lease is over after 3 s; the rest is patience with a busy machine
 ASIDE_S = 40     # who does not reach the store writes nothing after 20 s, and its beat may hang before that
 
@@ -173,6 +178,86 @@ def _():
                 crowd.await_more(30)
             crowd.await_more(20)
         crowd.verify()
+
+
+# -- all of it, at random --
+
+
+class Misfortune:
+    """One thing after the other happens to some node, by a seed; healed is what must be."""
+
+    def __init__(self, cluster, seed):
+        self.cluster, self.rand = cluster, random.Random(seed)
+        self.met = Counter()
+
+    def happen(self):
+        node = self.rand.choice(self.cluster.nodes)
+        fault = self.rand.choice([self.stall, self.stall_one, self.lose_answers, self.lose_commits, self.lose_scripts,
+                                  self.deafen, self.freeze, self.kill])
+        self.met[fault.__name__] += 1
+        fault(node)
+
+    def pause(self, least_s, most_s):
+        time.sleep(self.rand.uniform(least_s, most_s))  # how long it lasts is the fault itself
+
+    def stall(self, node):
+        with cut_off(node, *node.proxies):
+            self.pause(0.5, 8)
+
+    def stall_one(self, node):
+        with cut_off(node, self.rand.choice(list(node.proxies))):
+            self.pause(0.5, 12)
+
+    def lose_answers(self, node):
+        proxy = self.rand.choice(list(node.proxies.values()))
+        proxy.stall_answers()
+        self.pause(0.5, 5)
+        proxy.resume()
+
+    def lose_commits(self, node):
+        node.proxies["postgres"].lose(COMMIT, 0.3, self.rand.random())
+        self.pause(0.5, 3)
+        node.proxies["postgres"].lose(COMMIT, 0)
+
+    def lose_scripts(self, node):
+        node.proxies["redis"].lose(SCRIPT, 0.3, self.rand.random())
+        self.pause(0.5, 3)
+        node.proxies["redis"].lose(SCRIPT, 0)
+
+    def deafen(self, node):
+        proxy = self.rand.choice(list(node.proxies.values()))
+        proxy.deafen()
+        self.pause(0.1, 2)
+        proxy.cut()
+
+    def freeze(self, node):
+        os.kill(node.process.pid, signal.SIGSTOP)
+        try:
+            self.pause(0.5, 6)
+        finally:
+            os.kill(node.process.pid, signal.SIGCONT)
+
+    def kill(self, node):
+        node.kill()
+        self.pause(0.1, 4)
+        node.start(led=False)
+
+
+@test("whatever-happens-to-nodes-and-links-loses-and-doubles-nothing")
+def _():
+    seed = int(os.environ.get("FANTAIL_TEST_SEED") or random.randrange(1 << 32))
+    diag(f"FANTAIL_TEST_SEED={seed}")
+    with Cluster(nodes=3, proxies=True) as cluster:
+        crowd, misfortune = Crowd(cluster), Misfortune(cluster, seed)
+        with crowd.writing():
+            crowd.await_more(20)
+            end = time.monotonic() + MISFORTUNE_S
+            while time.monotonic() < end and not crowd.has_failed():
+                misfortune.happen()
+            crowd.await_more(20)
+        diag(f"met: {dict(misfortune.met)}")
+        crowd.verify()
+        equal(sum(1 for n in cluster.nodes if leads(n)), 1, "leaders")
 
 
 # -- a namespace --

@@ -54,7 +54,7 @@ def remove_store(url, store_id):
         _send(connection, 0, TUNE_OK, struct.pack(">HIH", 1, 131072, 0))
         _send(connection, 0, OPEN, _short(urllib.parse.unquote(parts.path[1:]) or "/") + _short("") + b"\0")
         _await(connection)
-        _send(connection, 1, CHANNEL_OPEN, _long(b""))
+        _send(connection, 1, CHANNEL_OPEN, _short(""))
         _await(connection)
         prefix = f"fantail-{store_id}."
         for name in (*LANES, "dead", *(f"delay.{delay}" for delay in DELAYS)):

@@ -29,6 +29,7 @@ enum {
     LANE_LIMIT = 10000,
     REDIS_DATABASES = 512, /* as script/servers starts it */
     SPILL_ROOM = 256,
+    BROKER_TRIES = 3,
     SELF = 1, /* in the lease: nobody else is there */
 };
 
@@ -269,7 +270,9 @@ static struct bus *open_rabbitmq(struct test_engines *t, struct clock *clock, co
                                      .on_ready = work_is_there,
                                      .context = t};
     struct bus *remote = NULL;
-    enum err e = bus_rabbitmq_open(&config, &remote, detail);
+    enum err e = ERR_UNAVAILABLE;
+    for (int i = 0; e == ERR_UNAVAILABLE && i < BROKER_TRIES; i++) /* each waits for seconds */
+        e = bus_rabbitmq_open(&config, &remote, detail);
     if (e)
         printf("# %s\n", detail);
     EXPECT(e == OK);

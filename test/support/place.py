@@ -12,6 +12,8 @@ import subprocess
 import threading
 import urllib.parse
 
+from support.amqp import remove_store
+
 EMBEDDED, CLUSTER = "embedded", "cluster"
 _numbers = itertools.count(1)
 _lock = threading.Lock()
@@ -103,12 +105,16 @@ class Place:
         return {"FANTAIL_DB": self.db, "FANTAIL_VIEWS": self.views, "FANTAIL_BUS": self.bus}
 
     def close(self):
-        """Removes what is left. What stays at the broker goes with the broker."""
+        """Removes what is left."""
         if os.environ.get("FANTAIL_TEST_KEEP"):
             return
         try:
+            opened = sql(self, "SELECT 1 FROM pg_tables WHERE tablename = 'meta'")
+            ids = sql(self, "SELECT value FROM meta WHERE name = 'store_id'") if opened else []
             _psql(self._postgres, f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
             if not self.views.startswith("redis-cluster"):
                 redis_cli(self.views, "FLUSHDB")
-        except (AssertionError, subprocess.TimeoutExpired):
+            for row in ids:
+                remove_store(self.bus, row[0])
+        except (AssertionError, OSError, subprocess.TimeoutExpired):
             pass  # a test may have stopped the server
