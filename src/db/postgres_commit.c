@@ -201,7 +201,7 @@ static enum fate ask_fate(struct pg_link *l, const struct lost *lost)
     snprintf(xid, sizeof xid, "%llu", (unsigned long long)lost->xid);
     if (pg_link_ensure(l, detail))
         return UNKNOWN;
-    bool same_life = l->life != 0 && l->life == lost->life;
+    bool known = l->life != 0 && lost->life != 0, same_life = known && l->life == lost->life;
     /* Not a session at work on its COMMIT: that one may be waiting for a standby. */
     pg_link_ask(l,
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1::int "
@@ -210,8 +210,10 @@ static enum fate ask_fate(struct pg_link *l, const struct lost *lost)
     if (!pg_link_ask(l, "SELECT pg_xact_status($1::xid8)", id, 1, status, sizeof status))
         /* "in the future": it never reached the disk, and nobody has its id yet */
         return !l->lost && strcmp(l->failure.state, "22023") == 0 ? ABORTED : UNKNOWN;
-    if (strcmp(status, "aborted") == 0 || (strcmp(status, "in progress") == 0 && !same_life))
+    if (strcmp(status, "aborted") == 0)
         return ABORTED;
+    if (strcmp(status, "in progress") == 0 && known && !same_life)
+        return ABORTED; /* another one, with the id that ours had */
     if (strcmp(status, "committed") == 0)
         return same_life ? COMMITTED : look_for_event(l, lost);
     return UNKNOWN;

@@ -156,7 +156,7 @@ enum err pg_schema_look(struct pg_link *l, int *version, char detail[TX_DETAIL_M
 
 /* ---- ids ---- */
 
-enum err pg_schema_raise_ids(struct pg_link *l, struct id_gen *ids, char detail[TX_DETAIL_MAX])
+static enum err raise_ids(struct pg_link *l, struct id_gen *ids, char detail[TX_DETAIL_MAX])
 {
     static const char *const tables[] = {"accounts", "posts",    "comments",   "outbox",
                                          "api_keys", "sessions", "deliveries", "jobs"};
@@ -178,4 +178,16 @@ enum err pg_schema_raise_ids(struct pg_link *l, struct id_gen *ids, char detail[
                      (long long)PG_ID_FLOOR_LIMIT);
     }
     return OK;
+}
+
+/* READ COMMITTED: among the writes of other nodes a serializable look at whole tables may be
+ * refused, or make one of theirs fail. */
+enum err pg_schema_raise_ids(struct pg_link *l, struct id_gen *ids, char detail[TX_DETAIL_MAX])
+{
+    if (!run(l, "BEGIN ISOLATION LEVEL READ COMMITTED, READ ONLY"))
+        return fail(l, "beginning", detail);
+    enum err e = raise_ids(l, ids, detail);
+    if (!l->lost && !run(l, e ? "ROLLBACK" : "COMMIT") && !e)
+        e = fail(l, "ending", detail);
+    return e;
 }

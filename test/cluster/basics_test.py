@@ -3,10 +3,9 @@
 
 import os
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
-from support.cluster import Cluster, leads, value
+from support.cluster import Cluster, value
 from support.place import Place, redis_cli
 from support.server import Server, check, equal, main, test, wait_until
 

@@ -131,7 +131,8 @@ def _():
             proxy = node.proxies["postgres"]
             proxy.stall_answers(after=(b"plain", COMMIT))
             wait_until(proxy.has_stalled, 30, "the COMMIT of a post to pass")
-            wait_until(lambda: '"found":"unknown"' in node.log(), 90, "the node to give up looking")
+            wait_until(lambda: any('"path":"/v1/posts"' in line and "UNKNOWN_COMMIT" in line
+                                   for line in node.log().splitlines()), 90, "the node to give up looking")
             proxy.resume()
             wait_until(lambda: node.anonymous.get("/readyz").status == 200, 60, "the node to be back")
         there = check_told(cluster, plain)

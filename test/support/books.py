@@ -10,7 +10,7 @@ import tempfile
 import time
 
 from support.server import check, equal, wait_until
-from support.store import store  # noqa: F401: for those who turn the books
+from support.store import store
 
 STATES = {1: "delayed", 2: "retrying", 3: "waiting", 4: "dead", 5: "done", 6: "discarded", 7: "dropped", 8: "parked",
           9: "released"}

@@ -27,6 +27,7 @@ from support.server import ROOT, Server, check, diag, wait_until
 
 SERVERS = os.path.join(ROOT, "script", "servers")
 GREEN_S = 60
+SILENT_S = 10
 
 
 class Cluster:
@@ -173,13 +174,26 @@ class Crowd:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._failures = []
+        self._said = [0] * authors
+        self._silent = {}  # node → until when
         self.errors = self.looks = 0
         self.longest_gap_s = 0.0
 
-    def _say(self, method, path, token, body, key, node):
+    def _some_node(self, rand):
+        """Any node, but who was silent is left alone for a while, as those do who stand before nodes."""
+        nodes = [n for n in self.cluster.nodes if n.alive() and n.port]
+        now = time.monotonic()
+        return rand.choice([n for n in nodes if self._silent.get(n, 0) < now] or nodes) if nodes else None
+
+    def _say(self, method, path, token, body, key, node, timeout_s=15):
+        if node is None:
+            return None
         client = node.client(token)
         try:
-            return client.request(method, path, body, headers={"Idempotency-Key": key} if key else None, timeout=15)
+            return client.request(method, path, body, headers={"Idempotency-Key": key} if key else None, timeout=timeout_s)
+        except TimeoutError:
+            self._silent[node] = time.monotonic() + SILENT_S
+            return None
         except OSError:
             return None
         finally:
@@ -190,8 +204,7 @@ class Crowd:
         rand = random.Random(str(seed))
         deadline = None
         for tries in itertools.count(1):
-            nodes = [n for n in self.cluster.nodes if n.alive() and n.port]
-            answer = self._say(method, path, token, body, key, rand.choice(nodes)) if nodes else None
+            answer = self._say(method, path, token, body, key, self._some_node(rand))
             if answer is not None and answer.status in wanted:
                 answer.tries = tries
                 return answer
@@ -206,8 +219,7 @@ class Crowd:
 
     def _look(self, token, rand):
         """The captions of somebody's first page at any node; None: it could not be read."""
-        nodes = [n for n in self.cluster.nodes if n.alive() and n.port]
-        answer = self._say("GET", "/v1/feed?limit=100", token, None, None, rand.choice(nodes)) if nodes else None
+        answer = self._say("GET", "/v1/feed?limit=100", token, None, None, self._some_node(rand), timeout_s=5)
         return [item["caption"] for item in answer.json["items"]] if answer is not None and answer.status == 200 else None
 
     def _run(self, number):
@@ -220,9 +232,9 @@ class Crowd:
         author = self.authors[number]
         rand = random.Random(number)
         last = time.monotonic()
-        for n in range(1000000):
-            if self._stop.is_set():
-                return
+        while not self._stop.is_set():
+            n = self._said[number]  # over all writings: what is said again with its key is answered as it was then
+            self._said[number] += 1
             caption = f"{author.username} {n}"
             with self._lock:
                 self.tried.add(caption)
@@ -265,6 +277,7 @@ class Crowd:
     @contextlib.contextmanager
     def writing(self):
         self._stop.clear()
+        self._failures.clear()
         threads = [threading.Thread(target=self._run, args=(i,), daemon=True) for i in range(len(self.authors))]
         for thread in threads:
             thread.start()
@@ -293,7 +306,8 @@ class Crowd:
             raise self._failures[0]
 
     def verify(self):
-        """Nothing acknowledged is lost, nothing is there twice, nothing deleted is seen, at any node."""
+        """Nothing acknowledged is lost, nothing is there twice, nothing deleted is seen, at any node; feeds, counters and
+        edges are what truth says."""
         took = self.cluster.drain()
         alive = [n for n in self.cluster.nodes if n.alive() and "api" in n.settings.get("role", "api")]
         for node in alive:
@@ -308,6 +322,8 @@ class Crowd:
                 again = seen & self.deleted
                 check(not again, f"deleted and seen again: {sorted(again)[:5]}")
                 check(seen <= self.tried, "somebody posted what nobody said")
+        done = alive[-1].command("check", "--all")
+        check(done.returncode == 0, f"fantail check: {done.stdout}{done.stderr}")
         diag(f"{len(self.acknowledged)} posts acknowledged, {self.looks} looks in between, {self.errors} tries failed, the "
              f"longest wait for an answer was {self.longest_gap_s:.1f} s, green {took:.1f} s after the end")
         return took

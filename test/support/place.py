@@ -4,6 +4,9 @@ FANTAIL_TEST_ENGINES says which: "embedded" (the default) or "cluster". For "clu
 starts them and tells where they are (FANTAIL_TEST_POSTGRES, FANTAIL_TEST_REDIS or FANTAIL_TEST_REDIS_CLUSTER,
 FANTAIL_TEST_RABBITMQ), as script/test does. Every place has a database of its own, and a Redis database of its own; a
 Redis Cluster has one only and is emptied first. At the broker every store has names of its own.
+
+What is about one set of engines alone says so: a test by @test(name, when=not is_cluster()), a whole script by a line
+EMBEDDED_ONLY = "why", which script/test looks for.
 """
 
 import itertools
