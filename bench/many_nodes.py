@@ -9,7 +9,9 @@ import contextlib, http.client, json, os, pathlib, shutil, socket, statistics, s
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SERVERS = ROOT / "script" / "servers"
 NAMES = ("postgres", "redis", "rabbitmq")
-AUTHORS, POSTERS, POSTER_FOLLOWERS, READERS = 20, 1000, 5, 1000
+AUTHORS, POSTER_FOLLOWERS = 20, 5
+# So few that a node knows them: whom it believes without asking the store it believes for a second and a half only.
+POSTERS, READERS = 200, 200
 ENTRIES = 200  # in each timeline before anything is measured
 CARD_BYTES = 150
 CONNECTIONS, DATABASE_CLIENTS, CLIENT_THREADS = 64, 32, 2
@@ -20,9 +22,9 @@ TICKS = os.sysconf("SC_CLK_TCK")
 WORLD = """
 CREATE FUNCTION pg_temp.id(i bigint) RETURNS bigint LANGUAGE sql AS 'SELECT (60000000000 + i) << 22';
 INSERT INTO accounts (id, username, display_name, seen_at, follower_count, following_count)
-  SELECT pg_temp.id(i), 'f' || i, 'Follower ' || i, {now_ms} - 3600000, 0, {authors} FROM generate_series(0, {followers} - 1) i
-  UNION ALL SELECT pg_temp.id({followers} + i), 'a' || i, 'Author ' || i, 0, {followers}, 0 FROM generate_series(0, {authors} - 1) i
-  UNION ALL SELECT pg_temp.id({followers} + {authors} + i), 'p' || i, 'Poster ' || i, 0, {each}, 0 FROM generate_series(0, {posters} - 1) i;
+  SELECT pg_temp.id(i), 'follower' || i, 'Follower ' || i, {now_ms} - 3600000, 0, {authors} FROM generate_series(0, {followers} - 1) i
+  UNION ALL SELECT pg_temp.id({followers} + i), 'author' || i, 'Author ' || i, 0, {followers}, 0 FROM generate_series(0, {authors} - 1) i
+  UNION ALL SELECT pg_temp.id({followers} + {authors} + i), 'poster' || i, 'Poster ' || i, 0, {each}, 0 FROM generate_series(0, {posters} - 1) i;
 INSERT INTO follows (follower_id, followee_id, created_at)
   SELECT pg_temp.id(f), pg_temp.id({followers} + a), 0 FROM generate_series(0, {followers} - 1) f, generate_series(0, {authors} - 1) a
   UNION ALL SELECT pg_temp.id((p * {each} + k) % {followers}), pg_temp.id({followers} + {authors} + p), 0
@@ -185,7 +187,8 @@ class Cluster:
         run([self.program, "migrate", "--db", self.urls["postgres"], "--data", self.folder / "none"])
         self.sql(self.urls["postgres"], WORLD.format(followers=self.followers, authors=AUTHORS, posters=POSTERS, each=POSTER_FOLLOWERS,
                                                      now_ms=int(time.time() * 1000)))
-        for name, first, count in (("followers", "f", self.followers), ("readers", "f", READERS), ("posters", "p", POSTERS)):
+        files = (("followers", "follower", self.followers), ("readers", "follower", READERS), ("posters", "poster", POSTERS))
+        for name, first, count in files:
             (self.folder / name).write_text("".join(f"@{first}{i}\n" for i in range(count)))
 
     def sql(self, url, text):
@@ -223,16 +226,17 @@ class Meter:
     """What one kind of round was measured to be, ours and the peer's."""
 
     def __init__(self, cluster):
-        self.cluster, self.ours, self.theirs, self.cpu = cluster, [], [], []
+        self.cluster, self.ours, self.theirs, self.cpu, self.peer_cpu = cluster, [], [], [], []
 
     @contextlib.contextmanager
-    def spending(self):
+    def spending(self, peer=False):
         """Counts CPU time meanwhile; yields a dict whose "units" the caller sets."""
         roots = self.cluster.processes()
         before = {name: spent_us(pids) for name, pids in roots.items()}
         counted = {"units": 0}
         yield counted
-        self.cpu.append({name: (spent_us(pids) - before[name]) / max(counted["units"], 1) for name, pids in roots.items()})
+        spent = {name: (spent_us(pids) - before[name]) / max(counted["units"], 1) for name, pids in roots.items()}
+        (self.peer_cpu if peer else self.cpu).append(spent)
 
     def numbers(self, name):
         ours, theirs = statistics.median(self.ours), statistics.median(self.theirs)
@@ -241,6 +245,8 @@ class Meter:
                f"{name}_ratio_worst": min(ratios)}
         for process in self.cpu[0]:
             out[f"{name}_us_{process}"] = statistics.median(c[process] for c in self.cpu)
+            if self.peer_cpu:
+                out[f"{name}_peer_us_{process}"] = statistics.median(c[process] for c in self.peer_cpu)
         return out
 
 
@@ -253,7 +259,7 @@ def post_large(cluster, posts):
     body = json.dumps({"caption": CAPTION})
     for _ in range(posts):
         for author in range(AUTHORS):
-            headers = {"Authorization": f"Bearer {cluster.key}", "Fantail-Account": f"@a{author}", "Content-Type": "application/json"}
+            headers = {"Authorization": f"Bearer {cluster.key}", "Fantail-Account": f"@author{author}", "Content-Type": "application/json"}
             connection.request("POST", "/v1/posts", body=body, headers=headers)
             answer = connection.getresponse()
             answer.read()
@@ -293,7 +299,9 @@ def measure_fan_out(cluster, rounds, posts):
         with meter.spending() as counted:
             meter.ours.append(fan_out_round(cluster, posts))
             counted["units"] = AUTHORS * posts * cluster.followers
-        meter.theirs.append(peer_fan_out(cluster, posts))
+        with meter.spending(peer=True) as counted:
+            meter.theirs.append(peer_fan_out(cluster, posts))
+            counted["units"] = AUTHORS * posts * cluster.followers
         say(f"  fan-out: {meter.ours[-1]:,.0f}/s, Redis alone {meter.theirs[-1]:,.0f}/s")
     return meter
 
@@ -352,7 +360,9 @@ def measure_feed(cluster, rounds, seconds):
             counted["units"] = got["per_s"] * (seconds + 0.3)
         meter.ours.append(got["per_s"])
         p99.append(got["p99_ms"])
-        meter.theirs.append(peer_pages(cluster, cards, seconds))
+        with meter.spending(peer=True) as counted:
+            meter.theirs.append(peer_pages(cluster, cards, seconds))
+            counted["units"] = meter.theirs[-1] * seconds
         say(f"  feed: {meter.ours[-1]:,.0f}/s, Redis alone {meter.theirs[-1]:,.0f}/s")
     return meter, {"feed_bytes": got["bytes"], "feed_p99_ms": statistics.median(p99)}
 
@@ -383,7 +393,9 @@ def measure_post(cluster, rounds, seconds):
             counted["units"] = got["per_s"] * (seconds + 0.3)
         meter.ours.append(got["per_s"])
         p99.append(got["p99_ms"])
-        meter.theirs.append(pgbench(cluster, seconds))
+        with meter.spending(peer=True) as counted:
+            meter.theirs.append(pgbench(cluster, seconds))
+            counted["units"] = meter.theirs[-1] * seconds
         say(f"  posts: {meter.ours[-1]:,.0f}/s, PostgreSQL alone {meter.theirs[-1]:,.0f}/s")
     return meter, {"post_p99_ms": statistics.median(p99), "post_drain_s": max(drains)}
 
@@ -391,13 +403,16 @@ def measure_post(cluster, rounds, seconds):
 # ---- memory ----
 
 def redis_memory(cluster):
-    words = ["redis-cli", "-p", cluster.redis_port]
-    keys = run([*words, "--scan", "--pattern", "*", "--count", "10000"]).split()
-    ours = sorted((k for k in keys if k.startswith("t{") or k.startswith("t:")), key=len)
-    sample = ours[:: max(len(ours) // 200, 1)]
-    bytes_each = [int(run([*words, "memory", "usage", key, "samples", "0"]) or 0) for key in sample]
-    entries = [int(run([*words, "zcard", key]) or 0) for key in sample]
-    return {"redis_bytes_per_entry": sum(bytes_each) / max(sum(entries), 1)}
+    """Bytes an entry of a home timeline costs Redis, its key and all."""
+    def ask(*lines):
+        out = run(["redis-cli", "-p", cluster.redis_port], input="\n".join(lines) + "\n").splitlines()
+        return [int(line) if line.isdigit() else 0 for line in out if line]
+
+    keys = run(["redis-cli", "-p", cluster.redis_port, "--scan", "--pattern", "t{*"]).split()[:2000]
+    lengths = dict(zip(keys, ask(*(f"zcard {key}" for key in keys))))  # a dropped timeline is no sorted set
+    sample = [key for key in keys if lengths[key] > ENTRIES][:500]
+    used = ask(*(f"memory usage {key} samples 0" for key in sample))
+    return {"redis_bytes_per_entry": sum(used) / max(sum(lengths[key] for key in sample), 1)}
 
 
 # ---- all of it ----
@@ -437,5 +452,7 @@ def print_spending(numbers):
     names = [name for name in ("fanout", "feed", "post", "two") if f"{name}_ratio" in numbers]
     print(f"{'CPU µs a unit':<14}" + "".join(f"{p:>12}" for p in PROCESSES) + f"{'worst ratio':>14}")
     for name in names:
+        if f"{name}_peer_us_redis" in numbers:
+            print(f"{name + ', peer':<14}" + "".join(f"{numbers[f'{name}_peer_us_{p}']:>12.1f}" for p in PROCESSES))
         print(f"{name:<14}" + "".join(f"{numbers[f'{name}_us_{p}']:>12.1f}" for p in PROCESSES) + f"{numbers[f'{name}_ratio_worst']:>13.2f}×")
     print(f"load average {numbers['load_at_start']:.1f} before, {numbers['load_at_end']:.1f} after; {numbers['cores']} cores\n", flush=True)

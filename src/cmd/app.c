@@ -38,6 +38,7 @@
 #include "ops/brake.h"
 #include "ops/lock.h"
 #include "ops/runner.h"
+#include "pipe/applied.h"
 #include "pipe/inbox.h"
 
 enum {
@@ -65,6 +66,7 @@ struct app {
     char store_id[STORE_ID_MAX]; /* shared: what is kept elsewhere is named after it */
     struct following_clock time; /* shared: the store's */
     struct membership membership;
+    struct applied applied; /* shared: by this node's commit hook, while it leads */
     struct bus *bus;
     struct celebrity_keeper keeper;
     bool keeper_made, api_made;
@@ -87,8 +89,12 @@ static void committed(void *ctx, const struct event *events, size_t n)
     if (!app->shared) {
         for (size_t i = 0; i < n; i++)
             event_apply(app->api.views, app->api.cards, &events[i]);
-    } else if (event_apply_all(app->api.views, app->api.cards, events, n) != OK) {
-        membership_views_lost(&app->membership);
+    } else {
+        uint64_t term = engine_leading(app->api.engine);
+        if (event_apply_all(app->api.views, app->api.cards, events, n) == OK)
+            applied_note(&app->applied, term, events, n);
+        else
+            membership_views_lost(&app->membership);
     }
     auth_committed(app->api.auth, events, n);
     FAULT(outbox_after_commit);
@@ -122,7 +128,12 @@ static void fan_out_done(void *ctx, const struct event *e, size_t members, int64
 static enum err apply_again(void *ctx, const struct event *events, size_t n)
 {
     struct app *app = ctx;
-    return event_apply_all(app->api.views, app->api.cards, events, n);
+    struct event *left = malloc(n * sizeof *left);
+    CHECK(left);
+    size_t count = applied_sift(&app->applied, engine_leading(app->api.engine), events, n, left);
+    enum err e = event_apply_all(app->api.views, app->api.cards, left, count);
+    free(left);
+    return e;
 }
 
 static void work_arrived(void *ctx, uint16_t lane)
@@ -317,6 +328,7 @@ enum err app_open(const struct settings *settings, app_loading loading, void *ct
         app->runners[i] = runner_new();
     app->tidy = runner_new();
     app->member = runner_new();
+    applied_init(&app->applied);
     enum err e = build(app, loading, ctx, why);
     if (e) {
         if (app->api.db)
@@ -561,6 +573,7 @@ static void free_all(struct app *app)
     runner_free(app->tidy);
     runner_free(app->member);
     membership_done(&app->membership);
+    applied_done(&app->applied);
     data_lock_release(&app->lock);
     free(app);
 }

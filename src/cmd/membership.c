@@ -237,6 +237,8 @@ static enum err keep_lease(struct membership *m)
     enum err e = OK;
     if (ours && !may_lead && !engine_leads(m->api->engine)) {
         e = lease_give_back(l, m->control);
+    } else if (ours && l->term == atomic_load(&m->spent_term) && !engine_leads(m->api->engine)) {
+        e = lease_take(l, m->control, at_us); /* the same lease, in a new term */
     } else if (ours) {
         int n = snprintf(body, sizeof body, "node=%u address=%s ", (unsigned)m->self.number,
                          m->self.address);
@@ -340,11 +342,13 @@ int64_t membership_lead_step(void *arg)
     membership_decide_doubt(m);
     if (leads && (!held || term != atomic_load(&m->leading_term)))
         stop_to_lead(m, "its lease is over");
-    else if (leads && engine_must_resign(g))
+    else if (leads && engine_must_resign(g)) {
+        atomic_store(&m->spent_term, term);
         stop_to_lead(m, "its term is over, or the views lost what was not saved");
-    else if (leads && (atomic_load(&m->yielding) || atomic_load(&m->stopping)))
+    } else if (leads && (atomic_load(&m->yielding) || atomic_load(&m->stopping)))
         stop_to_lead(m, "another node can do it better");
-    else if (!leads && held && !atomic_load(&m->yielding) && !atomic_load(&m->stopping)) {
+    else if (!leads && held && term != atomic_load(&m->spent_term) && !atomic_load(&m->yielding) &&
+             !atomic_load(&m->stopping)) {
         atomic_store(&m->leading_term, term);
         begin_to_lead(m, term);
         return engine_leads(g) ? at_us + LEAD_TICK_US : at_us + LEAD_AGAIN_US;

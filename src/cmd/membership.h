@@ -42,6 +42,7 @@ struct membership {
     _Atomic int64_t held_until_us; /* the lease is ours until then; 0: it is not */
     _Atomic uint64_t held_term;
     _Atomic uint64_t leading_term; /* the engine's */
+    _Atomic uint64_t spent_term;   /* it had to resign in this one: what was noted in it is void */
     _Atomic int64_t beaten_us;     /* our last beat that succeeded began then */
     _Atomic int64_t trusted_us;    /* the views' state in truth was last read then … */
     _Atomic uint64_t lost, loaded; /* … as this */

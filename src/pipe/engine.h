@@ -143,6 +143,9 @@ enum err engine_lead(struct engine *g, uint64_t term);
  * for steps that are being run. */
 void engine_resign(struct engine *g);
 bool engine_leads(struct engine *g);
+/* The term in which it leads; 0: it does not. Whatever is done to the views after that was asked
+ * is covered by this term's saves. */
+uint64_t engine_leading(struct engine *g);
 /* A leader publishes and writes nothing from this moment of the monotonic clock on, until it is
  * moved: when its lease, as last renewed, may be another's. So one that was stopped for a while and
  * goes on does not send work that somebody else orders by now. Never called: for ever. */

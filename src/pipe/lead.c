@@ -72,6 +72,14 @@ bool engine_knows_term(struct engine *g, uint64_t term)
     return term >= seen;
 }
 
+/* The term is set before it leads, and another one only when it does not lead any more. */
+uint64_t engine_leading(struct engine *g)
+{
+    uint64_t term = atomic_load(&g->term);
+    bool leads = g->config.shared && atomic_load(&g->leads);
+    return leads && term == atomic_load(&g->term) ? term : 0;
+}
+
 bool engine_leads(struct engine *g)
 {
     return !g->config.shared || atomic_load(&g->leads);

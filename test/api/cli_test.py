@@ -12,6 +12,8 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support.server import Server, check, equal, main, program, test, wait_until  # noqa: E402
 
+EMBEDDED_ONLY = "data folders, backup and restore"
+
 
 def fantail(*words, stdin=None, env=None, timeout=120):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FANTAIL")}

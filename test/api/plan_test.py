@@ -11,6 +11,8 @@ import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support.server import Server, check, equal, main, program, test  # noqa: E402
 
+EMBEDDED_ONLY = "the command line alone"
+
 
 def plan(*words, timeout=60):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FANTAIL")}

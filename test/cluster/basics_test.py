@@ -146,6 +146,28 @@ def _():
         check(a.alive())
 
 
+@test("views-that-were-emptied-while-nobody-ran-are-not-believed-for-a-moment")
+def _():
+    with Cluster(nodes=1) as cluster:
+        node = cluster.nodes[0]
+        ada, bob = node.sign_up("ada"), node.sign_up("bob")
+        ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
+        for i in range(3):
+            bob.post("/v1/posts", {"caption": f"p{i}"}).expect(201)
+        cluster.drain()
+        node.stop()
+        redis_cli(cluster.place.views, "FLUSHDB")
+        node.start(led=False)
+
+        def trusted():
+            equal(captions(node, ada), ["p2", "p1", "p0"])
+            return value(node, "fantail_views_trusted") == 1
+
+        wait_until(trusted, 20, "the views to be loaded")
+        equal(value(node, "fantail_views_lost_total"), 1)
+        equal(captions(node, ada), ["p2", "p1", "p0"])
+
+
 @test("the-redis-of-another-store-is-refused")
 def _():
     with Cluster(nodes=1) as cluster:

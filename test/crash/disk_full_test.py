@@ -23,6 +23,8 @@ from support.crew import together  # noqa: E402
 from support.server import Server, Skip, check, diag, equal, main, test, wait_until  # noqa: E402
 from support.trace import traced  # noqa: E402
 
+EMBEDDED_ONLY = "the disk of the data folder"
+
 DISK_MIB = 24
 LARGE = "😀" * 2200  # 8,800 bytes
 ATTEMPTS_MAX = 6000

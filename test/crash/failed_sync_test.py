@@ -16,6 +16,8 @@ from support.crew import together  # noqa: E402
 from support.server import Server, check, diag, equal, main, test  # noqa: E402
 from support.trace import traced  # noqa: E402
 
+EMBEDDED_ONLY = "syncs of SQLite's file"
+
 LONG = os.environ.get("FANTAIL_TEST_LONG") == "1"
 WRITERS = 4
 POSTS_MAX = 400

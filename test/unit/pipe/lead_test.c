@@ -161,6 +161,10 @@ static void followers_work_and_report(void **state)
     assert_int_equal(stats.undone, 0);
     assert_int_equal(stats.lanes[LANE_REST].delivered, 22);
     assert_int_equal(stats.lanes[LANE_GRAPH].delivered, 3);
+    assert_int_equal(stats.lanes[LANE_REST].own.delivered, 0);
+    assert_int_equal(stats_of(1).lanes[LANE_REST].own.delivered +
+                         stats_of(2).lanes[LANE_REST].own.delivered,
+                     22);
     assert_true(stats.reports > 8); /* pages, each told of before and after; split; again */
     assert_int_equal(stats.reports_unmatched, 0);
     assert_true(engine_quiet(engine_of(0)));
@@ -498,8 +502,10 @@ static void events_wait_for_the_horizon_and_come_in_order(void **state)
     c.followers[1] = 1;
     assert_int_equal(crew_lead(&c, 0), OK);
     crew_run(&c, 1, 20);
+    assert_true(engine_drained(engine_of(0)));
     uint64_t first = crew_commit(&c, EVENT_POST_CREATED, 1);
-    c.faults->horizon_held = first - 1; /* somebody's write with a lower id is open */
+    assert_false(engine_drained(engine_of(0))); /* though nobody told it yet */
+    c.faults->horizon_held = first - 1;         /* somebody's write with a lower id is open */
     uint64_t second = crew_commit(&c, EVENT_POST_CREATED, 1);
     crew_run(&c, 1, 1500);
     assert_int_equal(c.log_count, 0);
@@ -520,6 +526,7 @@ static void events_wait_for_the_horizon_and_come_in_order(void **state)
     engine_sample_step(engine_of(0));
     assert_int_equal(stats_of(0).states.pending, 0);
     assert_true(engine_quiet(engine_of(0)));
+    assert_true(engine_drained(engine_of(0)));
 }
 
 static void the_views_know_of_events_before_anybody_else(void **state)
