@@ -154,12 +154,22 @@ static uint64_t tick_ms(const struct http_config *c)
 
 /* ---- ending ---- */
 
+static void stop_listening(struct loop *loop)
+{
+    if (loop->has_listener)
+        uv_close((uv_handle_t *)&loop->listener, NULL);
+    if (loop->has_control)
+        uv_close((uv_handle_t *)&loop->control, NULL);
+    loop->has_listener = loop->has_control = false;
+}
+
 /* No connection is left: close the inbox and the loop's own handles; uv_run then returns. */
 static void finish(struct loop *loop)
 {
     if (loop->finishing)
         return;
     loop->finishing = true;
+    stop_listening(loop);
     /* Those still out hold the struct. They are counted before the inbox closes, as each may be
      * answered at that moment. */
     atomic_fetch_add(&loop->refs, (unsigned)loop->handed_out);
@@ -195,6 +205,7 @@ static void on_tick(uv_timer_t *tick)
     loop->ticked_ms = now_ms;
     if (!loop->draining)
         return;
+    stop_listening(loop);
     if (now_ms >= loop->drain_until_ms)
         conn_close_all(loop);
     else if (++loop->drain_ticks >= DRAIN_TICKS_BEFORE_IDLE)
@@ -203,14 +214,12 @@ static void on_tick(uv_timer_t *tick)
         finish(loop);
 }
 
+/* Listening goes on until the first tick: whoever has connected already is not yet accepted, and
+ * would be told off in the middle of a request. */
 static void drain(struct loop *loop)
 {
     loop->draining = true;
     loop->drain_until_ms = loop_now_ms(loop) + atomic_load(&loop->stop_grace_ms);
-    if (loop->has_listener)
-        uv_close((uv_handle_t *)&loop->listener, NULL);
-    if (loop->has_control)
-        uv_close((uv_handle_t *)&loop->control, NULL);
     uv_timer_start(&loop->tick, on_tick, DRAIN_TICK_MS, DRAIN_TICK_MS);
 }
 

@@ -20,7 +20,8 @@ from support.place import sql
 from support.proxy import COMMIT, SCRIPT
 from support.server import check, diag, equal, main, test, wait_until
 
-MISFORTUNE_S = 600 if os.environ.get("FANTAIL_TEST_LONG") else 40
+LONG = os.environ.get("FANTAIL_TEST_LONG") == "1"
+MISFORTUNE_S = 600 if LONG else 40
 REPLACED_S = 15  # a lease is over after 3 s; the rest is patience with a busy machine
 ASIDE_S = 40     # who does not reach the store writes nothing after 20 s, and its beat may hang before that
 
@@ -245,7 +246,8 @@ class Misfortune:
 
 @test("whatever-happens-to-nodes-and-links-loses-and-doubles-nothing")
 def _():
-    seed = int(os.environ.get("FANTAIL_TEST_SEED") or random.randrange(1 << 32))
+    # The same each time, so that a change is judged by what it changed; a long run looks elsewhere.
+    seed = int(os.environ.get("FANTAIL_TEST_SEED") or (random.randrange(1 << 32) if LONG else 1))
     diag(f"FANTAIL_TEST_SEED={seed}")
     with Cluster(nodes=3, proxies=True) as cluster:
         crowd, misfortune = Crowd(cluster), Misfortune(cluster, seed)
