@@ -263,6 +263,8 @@ def crash_at(point, occurrence, seed):
         else:
             server.stop()
         died = not start_with_fault(server, point, occurrence, **settings)
+        if point == "keeper_before_crossing" and not died and occurrence == 1:
+            died = wait_dead(server, 3)  # its sweep comes first: a follow would cross by itself
         for number in range(4):
             if died:
                 break
