@@ -84,12 +84,28 @@ def _():
     with Cluster(nodes=2) as cluster:
         leader = cluster.leader()
         other = cluster.followers()[0]
-        for path in ("/v1/admin/status", "/v1/admin/freshness", "/v1/admin/lanes"):
-            equal(other.operator.get(path).status, leader.operator.get(path).status, path)
+        for path in ("/v1/admin/status", "/v1/admin/freshness", "/v1/admin/engine"):
+            other.operator.get(path).expect(200)
         key = other.key("admin")
         equal(key.get("/v1/admin/freshness").expect(200).json.keys(),
               leader.operator.get("/v1/admin/freshness").expect(200).json.keys())
         check(value(other, "fantail_forwarded_total") > 0, "nothing was passed on")
+
+
+@test("a-lane-that-was-stopped-stays-stopped-under-the-next-leader")
+def _():
+    stopped = lambda node: value(node, 'fantail_lane_stopped{lane="cleanup"}')
+    with Cluster(nodes=2) as cluster:
+        leader = cluster.leader()
+        other = cluster.followers()[0]
+        other.operator.put("/v1/admin/lanes", {"lane": "cleanup", "stopped": True}).expect(200)
+        for node in (leader, other):
+            wait_until(lambda: stopped(node) == 1, 10, "the lane to be stopped at every node")
+        leader.kill()
+        equal(cluster.leader(), other)
+        equal(stopped(other), 1)
+        other.operator.put("/v1/admin/lanes", {"lane": "cleanup", "stopped": False}).expect(200)
+        wait_until(lambda: stopped(other) == 0, 5, "the lane to go on")
 
 
 @test("work-is-done-by-the-workers-of-all-nodes")

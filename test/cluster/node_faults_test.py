@@ -65,7 +65,7 @@ def _():
         check(sum(1 for n in cluster.nodes if leads(n)) == 1, "exactly one leads")
 
 
-@test("rolling-restart-without-a-failed-write-at-the-others")
+@test("rolling-restart-loses-and-doubles-nothing")
 def _():
     with Cluster(nodes=3) as cluster:
         crowd = Crowd(cluster)
