@@ -5,8 +5,9 @@
  * one connection and its share in one piece, and all of them are read side by side. What comes back
  * as MOVED, ASK, TRYAGAIN and the like, or does not come back at all, is left for the next round;
  * when nothing was achieved in a round the slot map is asked for again and a short pause follows. A
- * cluster gets as long as a failover may take, a single server one more attempt; a batch in a hurry
- * asks once more who serves what, and gives up when that is somebody who is away.
+ * cluster gets as long as a failover may take, a single server as long as it may stay silent; a
+ * batch in a hurry asks once more who serves what, and gives up when that is somebody who is
+ * away.
  *
  * Timeouts count from the last byte that moved, so a long batch to a busy server is no failure. */
 #include "view/redis/batch.h"
@@ -583,8 +584,7 @@ enum err batch_flush(struct batch *b)
         bool progress = round.answered > 0 || (round.again && attempt < HINTS_MAX);
         if (b->hurry && (round.not_ready || (left_over && !progress && (!cluster || attempt > 0))))
             return ERR_UNAVAILABLE;
-        if (now_ms() - began >= patience || (left_over && down_for_ms >= patience) ||
-            (!cluster && left_over && !progress && attempt > 0))
+        if (now_ms() - began >= patience || (left_over && down_for_ms >= patience))
             return ERR_UNAVAILABLE;
         if (left_over || round.refresh) {
             unpin(b);
@@ -592,8 +592,6 @@ enum err batch_flush(struct batch *b)
         }
         if (progress)
             continue;
-        if (!cluster && left_over && down_for_ms > LINK_COMMAND_MS)
-            return ERR_UNAVAILABLE;
         if (b->hurry && left_over)
             continue; /* the map may have changed: once more, at once */
         pause_ms(pause);

@@ -2,8 +2,8 @@
  * told in cards.c.
  *
  * Everything goes through redis_write, many at a time: one trip carries all changes of a commit, or
- * all that a page has filled in. A change that finds its key owed is owed, too: it must not come
- * before what is owed already.
+ * all that a page has filled in. A change that finds its key owed is owed, too, and the key is
+ * forgotten (or marked as gone) at once: how changes follow each other is no longer known.
  *
  * Counters are what a commit made of them, and commits of different nodes may arrive in another
  * order than they happened in. So a card whose counters were changed does not live for much longer:
@@ -196,6 +196,14 @@ static void queue_write(struct redis_cards *c, struct batch *b, const struct car
     }
 }
 
+static void queue_debt(struct redis_cards *c, struct batch *b, struct debt debt)
+{
+    if (debt.gone)
+        queue_gone(c, b, debt.id);
+    else
+        queue_change(c, b, (enum card_kind)debt.kind, debt.id, STR(""), 0);
+}
+
 static void write_some(struct redis_cards *c, const struct card_write *writes, size_t n)
 {
     struct batch *b = cards_borrow(c);
@@ -208,12 +216,14 @@ static void write_some(struct redis_cards *c, const struct card_write *writes, s
         bool owed = key.id != 0 && card_is_owed(c, (enum card_kind)key.kind, key.id);
         if (key.id == 0 || (is_fill(w) && (w->ticket == 0 || owed || lost)))
             continue;
-        if (owed) {
-            debts_add(&c->debts, key.kind, key.id, key.gone);
-            continue;
-        }
         changes |= !is_fill(w);
-        queue_write(c, b, w);
+        if (owed) { /* stays so until it is paid, and what it comes to is said at once */
+            debts_add(&c->debts, key.kind, key.id, key.gone);
+            queue_debt(c, b, (struct debt){key.id, key.kind,
+                                           debts_state(&c->debts, key.kind, key.id) == DEBT_GONE});
+        } else {
+            queue_write(c, b, w);
+        }
         sent[count++] = (uint16_t)i;
     }
     if (!changes) /* a fill that fails costs a fill */
@@ -247,12 +257,8 @@ void cards_pay(struct redis_cards *c)
     if (n == 0)
         return;
     struct batch *b = cards_borrow(c);
-    for (size_t i = 0; i < n; i++) {
-        if (due[i].gone)
-            queue_gone(c, b, due[i].id);
-        else
-            queue_change(c, b, (enum card_kind)due[i].kind, due[i].id, STR(""), 0);
-    }
+    for (size_t i = 0; i < n; i++)
+        queue_debt(c, b, due[i]);
     batch_hurry(b); /* readers do this */
     if (batch_flush(b) == OK && batch_all_good(b, NULL))
         debts_strike(&c->debts, due, n);

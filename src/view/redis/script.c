@@ -369,7 +369,7 @@ static const char *const texts[SCRIPT_COUNT] = {
 
 #define GONE                                                                       \
     "local function gone(card, now, keep)\n"                                       \
-    "  return card and card:sub(1, 1) == 'G' and\n"                                \
+    "  return type(card) == 'string' and card:sub(1, 1) == 'G' and\n"              \
     "    tonumber(now) - tonumber(card:sub(2)) < tonumber(keep)\n"                 \
     "end\n"
 
@@ -384,7 +384,7 @@ static const char *const texts[SCRIPT_COUNT] = {
  * '' forgets the card, but not that it is gone  → nothing */
 [SCRIPT_change_card] = GONE
     "redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])\n"
-    "if ARGV[3]:sub(1, 1) ~= 'G' and gone(redis.call('GET', KEYS[1]), ARGV[5], ARGV[6]) then\n"
+    "if ARGV[3]:sub(1, 1) ~= 'G' and gone(redis.pcall('GET', KEYS[1]), ARGV[5], ARGV[6]) then\n"
     "  return 0\n"
     "end\n"
     "if ARGV[3] == '' then redis.call('DEL', KEYS[1]) return 0 end\n"

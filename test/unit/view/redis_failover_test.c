@@ -493,19 +493,24 @@ static void a_card_deleted_while_the_server_hangs_stays_deleted(void **state)
     struct fixture *f = *state;
     struct cards *other;
     struct post_card card = {.id = 7, .author = 1, .caption_json = STR("x")};
+    bool liked;
     cards_change_post(f->c, &card);
     card.id = 8;
     cards_change_post(f->c, &card);
+    cards_put_likes(f->c, cards_ticket(f->c, cards_likes_key(5)), 5, &card.id, 1, 0);
     assert_int_equal(card_of(f->c, 7), CARD_FOUND);
+    assert_int_equal(cards_liked(f->c, 5, &card.id, 1, &liked), OK);
     assert_int_equal(cards_redis_open(&f->config, &other), OK);
     f->stopped = pid_of(f, 0);
     kill(f->stopped, SIGSTOP);
     int64_t began = now_ms();
     cards_post_gone(f->c, 7);
     cards_post_counts(f->c, 8, 5, 5);
-    assert_true(now_ms() - began < 2 * DEAD_CALL_MS);
+    cards_like(f->c, 5, 8, false);
+    assert_true(now_ms() - began < 3 * DEAD_CALL_MS);
     assert_int_equal(card_of(f->c, 7), CARD_GONE);
     assert_int_equal(card_of(f->c, 8), CARD_MISSING);
+    assert_int_equal(cards_liked(f->c, 5, &card.id, 1, &liked), ERR_NEEDS_TRUTH);
     assert_int_equal(cards_ticket(f->c, 9), 0); /* a fill without a ticket is refused */
     kill(f->stopped, SIGCONT);
     f->stopped = 0;
@@ -514,7 +519,10 @@ static void a_card_deleted_while_the_server_hangs_stays_deleted(void **state)
         assert_int_equal(card_of(f->c, 7), CARD_GONE); /* what is owed is paid on the way */
     assert_int_equal(card_of(other, 7), CARD_GONE);
     assert_true(card_of(other, 8) != CARD_FOUND);
+    assert_int_equal(cards_liked(other, 5, &card.id, 1, &liked), ERR_NEEDS_TRUTH);
     assert_true(cards_ticket(f->c, 9) != 0);
+    cards_put_likes(f->c, cards_ticket(f->c, cards_likes_key(5)), 5, NULL, 0, 0);
+    assert_int_equal(cards_liked(f->c, 5, &card.id, 1, &liked), OK); /* nothing is owed any more */
     cards_free(other);
 }
 
