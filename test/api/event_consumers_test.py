@@ -196,8 +196,8 @@ def _():
         save("slow", "0", server, rewind=True).problem(410)
         server.operator.get("/v1/events?cursor=0").problem(410)
         page("", server)  # without a position: from the oldest that is kept
-        # what the message says to do: after it nothing is missed. Nothing more is removed before the next snapshot.
-        server.restart(snapshot_every="1h")
+        # What the message says to do: after it nothing is missed, as long as nothing more is removed.
+        server.restart(retain_events="1h")
         detail = server.operator.get("/v1/events?cursor=0").problem(410)["detail"]
         save("slow", re.search(r"go on from (\d+)", detail)[1], server).expect(200)
         post = ada.post("/v1/posts", {"caption": "seen"}).expect(201).json["id"]

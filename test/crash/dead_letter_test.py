@@ -53,7 +53,10 @@ class World:
         """Every reader has every post once but those; with none missing, everything derived is as truth says."""
         self.server.drain(60)
         wanted = sorted(set(self.posts) - set(missing), key=int, reverse=True)
-        for reader in self.readers:
+        if missing:  # a node that has lost sight of its views for a moment draws from truth, where nothing is missing
+            wait_until(lambda: all(shapes.ids(r.pages("/v1/feed", limit=100)) == wanted for r in self.readers), 20,
+                       f"feeds without {len(missing)} posts")
+        for reader in () if missing else self.readers:
             equal(shapes.ids(reader.pages("/v1/feed", limit=100)), wanted)
         if not missing:
             result = self.server.command("check", "--all")
@@ -364,7 +367,8 @@ def _():
             world.verify()
             parked = {r.event_id: r.reason for r in rows(server, state="parked")}
             equal(set(parked), set(wanted))
-            equal(len(rows(server)), 3)
+            others = [r.state for r in rows(server) if r.event_id not in wanted]
+            equal(set(others) - {"done"}, set(), "what became of other events")  # one may have needed a second try
             for event, reason in wanted.items():
                 story = server.operator.get(f"/v1/admin/events/{event}").expect(200).json
                 equal(story["state"], "parked")
