@@ -329,8 +329,8 @@ def http_load(cluster, what, seconds, strict=True):
 
     def one(node):
         share = CONNECTIONS // len(cluster.nodes)
-        file = cluster.folder / {"post": "posters", "feed": "readers"}.get(what, what)
-        kind = "post" if what == "post" else "feed"
+        file = cluster.folder / {"post": "posters", "feed": "readers", "anew": "readers"}.get(what, what)
+        kind = what if what in ("post", "anew") else "feed"
         results.append(json.loads(run([cluster.folder / "http_load", node.port, share, seconds, kind, cluster.key, file])))
 
     threads = [threading.Thread(target=one, args=(node,)) for node in cluster.nodes]
@@ -350,7 +350,8 @@ def peer_pages(cluster, cards, seconds):
 
 
 def measure_feed(cluster, rounds, seconds):
-    meter, cards = Meter(cluster), 10000
+    """First pages, which are kept, and the same with ?limit=20, which are drawn every time; both against the same peer."""
+    meter, anew, cards = Meter(cluster), Meter(cluster), 10000
     run([cluster.folder / "redis_peer", "cards", cluster.redis_port, cards, CARD_BYTES])
     http_load(cluster, "feed", 1)  # caches fill
     p99 = []
@@ -363,8 +364,13 @@ def measure_feed(cluster, rounds, seconds):
         with meter.spending(peer=True) as counted:
             meter.theirs.append(peer_pages(cluster, cards, seconds))
             counted["units"] = meter.theirs[-1] * seconds
-        say(f"  feed: {meter.ours[-1]:,.0f}/s, Redis alone {meter.theirs[-1]:,.0f}/s")
-    return meter, {"feed_bytes": got["bytes"], "feed_p99_ms": statistics.median(p99)}
+        with anew.spending() as counted:
+            anew.ours.append(http_load(cluster, "anew", seconds)["per_s"])
+            counted["units"] = anew.ours[-1] * (seconds + 0.3)
+        anew.theirs.append(meter.theirs[-1])
+        say(f"  feed: {meter.ours[-1]:,.0f}/s, drawn anew {anew.ours[-1]:,.0f}/s, Redis alone {meter.theirs[-1]:,.0f}/s")
+    kept = [sum(node.metric(f"fantail_page_{what}_total") for node in cluster.nodes) for what in ("hits", "misses")]
+    return meter, anew, {"feed_bytes": got["bytes"], "feed_p99_ms": statistics.median(p99), "feed_kept": kept[0] / max(sum(kept), 1)}
 
 
 def pgbench(cluster, seconds):
@@ -435,8 +441,9 @@ def compare(program, rounds, seconds, followers, posts, parts):
             add("fanout", f"{AUTHORS} authors × {followers:,} followers", "deliveries/s", "Redis, pipelined by 500",
                 measure_fan_out(cluster, rounds, posts), redis_memory(cluster))
         if "feed" in parts:
-            meter, more = measure_feed(cluster, rounds, seconds)
+            meter, anew, more = measure_feed(cluster, rounds, seconds)
             add("feed", f"GET /v1/feed, 20 items, {CONNECTIONS} connections", "pages/s", "Redis, ids and cards only", meter, more)
+            add("anew", "… each page drawn anew", "pages/s", "Redis, ids and cards only", anew)
         if "post" in parts:
             meter, more = measure_post(cluster, rounds, seconds)
             add("post", f"POST /v1/posts, durable, {CONNECTIONS} connections", "posts/s", f"PostgreSQL, {DATABASE_CLIENTS} clients", meter, more)
@@ -449,7 +456,7 @@ def compare(program, rounds, seconds, followers, posts, parts):
 
 
 def print_spending(numbers):
-    names = [name for name in ("fanout", "feed", "post", "two") if f"{name}_ratio" in numbers]
+    names = [name for name in ("fanout", "feed", "anew", "post", "two") if f"{name}_ratio" in numbers]
     print(f"{'CPU µs a unit':<14}" + "".join(f"{p:>12}" for p in PROCESSES) + f"{'worst ratio':>14}")
     for name in names:
         if f"{name}_peer_us_redis" in numbers:

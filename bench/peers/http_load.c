@@ -1,7 +1,7 @@
 /* The load generator of `fantail bench` (src/cmd/load.c) as a program of its own, for servers that
  * somebody else has started.
  *
- *   http_load PORT CONNECTIONS SECONDS feed|post KEY FILE
+ *   http_load PORT CONNECTIONS SECONDS feed|anew|post KEY FILE
  *
  * FILE has an account's id a line: request after request acts for the next of them, with the API
  * key KEY. SECONDS 0: once for each of them. Prints one JSON line. */
@@ -23,14 +23,14 @@ static struct str next_request(void *ctx, uint64_t index)
     return r->items[index % r->count];
 }
 
-static struct str request_of(bool post, const char *key, const char *account)
+static struct str request_of(const char *what, const char *key, const char *account)
 {
     static const char caption[] =
         "A caption of a hundred and twenty characters, give or take: what people write "
         "under a picture of their breakfast table.";
     char *text = malloc(REQUEST_MAX);
     int n = -1;
-    if (text && post)
+    if (text && strcmp(what, "post") == 0)
         n = snprintf(text, REQUEST_MAX,
                      "POST /v1/posts HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
                      "Fantail-Account: %s\r\nContent-Type: application/json\r\n"
@@ -38,9 +38,9 @@ static struct str request_of(bool post, const char *key, const char *account)
                      key, account, sizeof caption - 1 + 14, caption);
     else if (text)
         n = snprintf(text, REQUEST_MAX,
-                     "GET /v1/feed HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
+                     "GET /v1/feed%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
                      "Fantail-Account: %s\r\nAccept: application/json\r\n\r\n",
-                     key, account);
+                     strcmp(what, "anew") == 0 ? "?limit=20" : "", key, account);
     if (n < 0 || n >= REQUEST_MAX) {
         fprintf(stderr, "http_load: the key is too long\n");
         exit(1);
@@ -48,14 +48,14 @@ static struct str request_of(bool post, const char *key, const char *account)
     return (struct str){text, (size_t)n};
 }
 
-static bool read_accounts(const char *path, bool post, const char *key, struct requests *r)
+static bool read_accounts(const char *path, const char *what, const char *key, struct requests *r)
 {
     char line[64];
     FILE *f = fopen(path, "re");
     r->items = calloc(ACCOUNTS_MAX, sizeof *r->items);
     while (f && r->items && r->count < ACCOUNTS_MAX && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = '\0';
-        r->items[r->count++] = request_of(post, key, line);
+        r->items[r->count++] = request_of(what, key, line);
     }
     if (f)
         fclose(f);
@@ -66,11 +66,11 @@ int main(int argc, char **argv)
 {
     struct requests requests = {0};
     bool post = argc == 7 && strcmp(argv[4], "post") == 0;
-    if (argc != 7 || (!post && strcmp(argv[4], "feed") != 0)) {
-        fprintf(stderr, "usage: http_load PORT CONNECTIONS SECONDS feed|post KEY FILE\n");
+    if (argc != 7 || (!post && strcmp(argv[4], "feed") != 0 && strcmp(argv[4], "anew") != 0)) {
+        fprintf(stderr, "usage: http_load PORT CONNECTIONS SECONDS feed|anew|post KEY FILE\n");
         return 2;
     }
-    if (!read_accounts(argv[6], post, argv[5], &requests)) {
+    if (!read_accounts(argv[6], argv[4], argv[5], &requests)) {
         fprintf(stderr, "http_load: %s names no accounts\n", argv[6]);
         return 1;
     }

@@ -105,8 +105,9 @@ enum err api_open(struct api *api, char why[200])
     enum log_level level = LOG_INFO;
     log_level_parse(str_of(s->log_level), &level);
     api->limits = limits_new(api->clock, LIMIT_ENTRIES_MAX);
-    if (!api->views->remote) /* else nobody can tell whether a page is still what would be drawn */
-        api->pages = page_cache_new((size_t)s->page_cache_bytes, api->views, api->cards);
+    if (!api->views->remote || api->watch) /* else nobody can tell whether a page is right still */
+        api->pages =
+            page_cache_new((size_t)s->page_cache_bytes, api->views, api->cards, api->watch);
     api->edge = edge_new(level == LOG_DEBUG);
     api->edge->forward = forward_new(api->secret);
     return OK;

@@ -38,6 +38,7 @@ struct api {
     struct db *db;
     struct views *views;
     struct cards *cards;
+    struct watch *watch; /* port/watch.h; NULL: views and cards are this process's own */
     struct engine *engine;
     struct celebrity_keeper *keeper;
     struct pool *pool;        /* blocking reads */
@@ -74,6 +75,11 @@ struct caller {
     bool control;
 };
 
+/* What this node has heard of changes to shared views and cards. A handler on the loop may want to
+ * hear all until now: it says so, returns ERR_NEEDS_TRUTH, and is run again, still unable to block.
+ */
+enum call_news { NEWS_NONE, NEWS_WANTED, NEWS_FRESH, NEWS_MISSED };
+
 struct route;
 enum { CALL_PARAMS_MAX = 3, DETAIL_MAX = 320 };
 
@@ -88,6 +94,7 @@ struct call {
     struct json_out json;
     int status;    /* the route's success status unless set; 204 sends no body */
     bool blocking; /* this run is on a thread that may block (READ, WRITE, SLOW) */
+    enum call_news news;
     char detail[DETAIL_MAX];
     /* the dispatcher's own */
     struct db_job job;

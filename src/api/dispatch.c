@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "net/limits.h"
 #include "ops/brake.h"
+#include "port/watch.h"
 
 enum { SLOW_MS = 1000, LOGGED_PATH_MAX = 200, TRACE_MAX = 64 };
 enum { BURST_AUTH = 10, BURST = 5 }; /* times the rate */
@@ -45,6 +46,7 @@ struct request {
     bool replayed;    /* … or an earlier answer was found */
     struct idempotency_key key;
     struct db_job keep; /* remembers a refusal */
+    struct watch_question question;
 };
 
 static void proceed(struct request *r);
@@ -211,14 +213,28 @@ static void submit(struct request *r, struct pool *pool, void (*run)(struct pool
         finish(r, ERR_OVERLOADED);
 }
 
+static void run_inline(struct request *r);
+
+static void news_came(struct watch_question *q, bool good)
+{
+    struct request *r = CONTAINER_OF(q, struct request, question);
+    r->call.news = good ? NEWS_FRESH : NEWS_MISSED;
+    run_inline(r);
+}
+
+/* On the loop, or where news arrive: blocks nowhere. */
 static void run_inline(struct request *r)
 {
     clear_answer(r);
     enum err e = run_handler(r, NULL);
-    if (e == ERR_NEEDS_TRUTH && r->on_loop)
-        submit(r, r->call.api->pool, blocking_task);
-    else
+    if (e != ERR_NEEDS_TRUTH || !r->on_loop) {
         finish(r, e);
+    } else if (r->call.news == NEWS_WANTED) {
+        r->question.done = news_came;
+        watch_ask(r->call.api->watch, &r->question);
+    } else {
+        submit(r, r->call.api->pool, blocking_task);
+    }
 }
 
 /* ---- passing on ---- */

@@ -6,11 +6,10 @@
 #include "api/page_cache.h"
 #include "model/post.h"
 
-/* The page that everybody asks for: no cursor, the usual length. Of views that others change, too,
- * none is kept: nobody here would notice. */
+/* The page that everybody asks for: no cursor, the usual length. */
 static bool is_first_page(const struct call *c)
 {
-    return c->api->pages && !c->api->views->remote && c->x->query.len == 0;
+    return c->api->pages && c->x->query.len == 0;
 }
 
 static enum err draw_page(struct call *c, struct feed_page *page)
@@ -32,21 +31,40 @@ static enum err draw_page(struct call *c, struct feed_page *page)
     return OK;
 }
 
+static bool find_kept(struct call *c)
+{
+    return page_cache_find(c->api->pages, c->caller.account, &c->x->head, &c->x->kept);
+}
+
+/* On the loop, of views that other nodes change, too: a kept page is answered when all has been
+ * heard that was changed before the request came. Nothing is drawn here. */
+static enum err show_if_kept(struct call *c)
+{
+    if (c->news == NEWS_FRESH && find_kept(c))
+        return OK;
+    if (c->news == NEWS_NONE && page_cache_has(c->api->pages, c->caller.account))
+        c->news = NEWS_WANTED;
+    return ERR_NEEDS_TRUTH;
+}
+
 enum err feed_show(struct call *c, struct tx *tx)
 {
     (void)tx;
     struct http_exchange *x = c->x;
     struct feed_page page;
+    struct page_draft draft;
     if (!is_first_page(c))
         return draw_page(c, &page);
-    struct page_draft draft;
-    if (page_cache_find(c->api->pages, c->caller.account, &draft, &x->head, &x->kept))
+    if (c->api->watch && !c->blocking)
+        return show_if_kept(c);
+    if (!c->api->watch && find_kept(c))
         return OK;
+    page_cache_begin(c->api->pages, c->caller.account, &draft);
     size_t mark = x->head.len;
     enum err e = draw_page(c, &page);
-    if (!e && !x->head.failed && !x->out.failed)
-        page_cache_keep(c->api->pages, &draft, &page,
-                        (struct str){x->head.ptr ? x->head.ptr + mark : "", x->head.len - mark},
-                        buf_view(&x->out));
+    bool good = !e && !x->head.failed && !x->out.failed;
+    page_cache_end(c->api->pages, &draft, good ? &page : NULL,
+                   (struct str){x->head.ptr ? x->head.ptr + mark : "", x->head.len - mark},
+                   buf_view(&x->out));
     return e;
 }

@@ -25,6 +25,7 @@ struct snapshot {
     struct view_stats views;
     struct card_stats cards;
     struct page_cache_stats pages;
+    struct watch_stats watch;
     struct auth_stats auth;
     double start_s, card_hit_rate;
     uint64_t shed, limited, replayed, braked;
@@ -87,6 +88,14 @@ struct snapshot {
     X("page_hits_total", "counter", "First pages answered as they were kept.", s->pages.hits)      \
     X("page_misses_total", "counter", "First pages that had to be drawn.", s->pages.misses)        \
     X("page_bytes", "gauge", "Memory held by kept pages.", s->pages.bytes)                         \
+    X("news_asked_total", "counter", "Kept pages of shared views that news were asked for.",       \
+      s->watch.asked)                                                                              \
+    X("news_journeys_total", "counter", "Journeys that fetched news, each for all who asked.",     \
+      s->watch.journeys)                                                                           \
+    X("news_changes_total", "counter", "Changes of shared views that were heard of.",              \
+      s->watch.changes)                                                                            \
+    X("news_lost_total", "counter", "How often all kept pages became worthless at once.",          \
+      s->watch.lost)                                                                               \
     X("pool_reads_depth", "gauge", "Blocking reads waiting for a thread.", s->pool_depth)          \
     X("pool_slow_depth", "gauge", "Log-ins and operators' work waiting for a thread.",             \
       s->slow_depth)                                                                               \
@@ -231,6 +240,8 @@ static void take_snapshot(struct api *api, struct arena *arena, struct snapshot 
         views_stats(api->views, &s->views);
     cards_stats(api->cards, &s->cards);
     page_cache_stats(api->pages, &s->pages);
+    if (api->watch)
+        watch_stats(api->watch, &s->watch);
     auth_stats(api->auth, &s->auth);
     uint64_t asked = s->cards.post_hits + s->cards.post_misses;
     s->card_hit_rate = asked ? (double)s->cards.post_hits / (double)asked : 0;

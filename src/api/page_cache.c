@@ -29,6 +29,11 @@
  * It is read before the tickets are compared, and a change counts itself once more after its
  * ticket has changed: that way the counter that is noted never covers more than was compared.
  *
+ * Of views and cards that many nodes change, stamps and tickets would have to be fetched. There a
+ * page is kept with a trace of all that was read for it, and the watch, which hears of changes,
+ * says whether any of it is another now (port/watch.h). What was heard so far is not all that
+ * happened so far; so whoever answers a request asks for news first and looks here afterwards.
+ *
  * Places are in sets of four, a set in one cache line, each shard of them under a lock. A shard has
  * its part of the budget; a hand goes round its places and lets go of pages that were not asked for
  * since it came by last. Head and body of a page never change and are counted references: its place
@@ -61,8 +66,11 @@ struct page {
     struct str head;
     uint16_t key_count;
     bool asked_for;
-    uint64_t words[]; /* the keys, their tickets; then head and body */
+    uint64_t generation; /* of the trace */
+    uint64_t words[];    /* the keys, their tickets, or the trace's reads; then head and body */
 };
+
+_Static_assert(sizeof(struct watch_read) == sizeof(uint64_t), "a read is a word");
 
 struct place {
     uint64_t viewer;
@@ -80,6 +88,7 @@ struct shard {
 struct page_cache {
     struct views *views;
     struct cards *cards;
+    struct watch *watch;
     size_t shard_mask, set_mask;
     size_t fixed_bytes, bytes_max;
     struct shard shards[];
@@ -90,7 +99,8 @@ static size_t place_count(const struct page_cache *c)
     return (c->set_mask + 1) * WAYS;
 }
 
-struct page_cache *page_cache_new(size_t bytes_max, struct views *views, struct cards *cards)
+struct page_cache *page_cache_new(size_t bytes_max, struct views *views, struct cards *cards,
+                                  struct watch *watch)
 {
     if (bytes_max < SHARD_BYTES_MIN)
         return NULL;
@@ -105,6 +115,7 @@ struct page_cache *page_cache_new(size_t bytes_max, struct views *views, struct 
     memset(c, 0, size);
     c->views = views;
     c->cards = cards;
+    c->watch = watch;
     c->shard_mask = shards - 1;
     c->set_mask = sets - 1;
     c->bytes_max = bytes_max;
@@ -216,9 +227,16 @@ static bool cards_are_the_same(struct page_cache *c, struct page *p)
     return true;
 }
 
+static const struct watch_read *reads_of(const struct page *p)
+{
+    return (const struct watch_read *)p->words;
+}
+
 static bool is_right(struct page_cache *c, struct page *p, uint64_t viewer)
 {
     bool same;
+    if (c->watch)
+        return watch_same(c->watch, p->generation, reads_of(p), p->key_count);
     return views_stamp(c->views, viewer, &p->stamp, &same) == OK && same &&
            cards_are_the_same(c, p);
 }
@@ -232,43 +250,51 @@ static void fetch_ahead(const struct page *p)
         __builtin_prefetch(bytes + at);
 }
 
-static void begin_draft(struct page_cache *c, uint64_t viewer, struct page_draft *draft)
+/* The lock is held. The viewer's page, if it is right; one that is not will never be again. */
+static struct page *find_right(struct page_cache *c, struct shard *s, uint64_t hash,
+                               uint64_t viewer)
 {
-    bool same;
-    *draft = (struct page_draft){.viewer = viewer};
-    draft->card_changes = cards_tickets(c->cards, NULL, 0, NULL);
-    draft->good = views_stamp(c->views, viewer, &draft->stamp, &same) == OK;
+    struct place *place = find_place(set_of(c, s, hash), viewer);
+    if (!place)
+        return NULL;
+    fetch_ahead(place->page);
+    if (is_right(c, place->page, viewer))
+        return place->page;
+    empty_place(s, place);
+    return NULL;
 }
 
-bool page_cache_find(struct page_cache *c, uint64_t viewer, struct page_draft *draft,
-                     struct buf *head, struct http_body **body)
+bool page_cache_has(struct page_cache *c, uint64_t viewer)
 {
     uint64_t hash = hash_u64(viewer);
     struct shard *s = shard_of(c, hash);
     pthread_mutex_lock(&s->lock);
-    struct place *place = find_place(set_of(c, s, hash), viewer);
-    if (place)
-        fetch_ahead(place->page);
-    bool right = place && is_right(c, place->page, viewer);
-    if (right) {
-        struct page *p = place->page;
+    bool has = find_right(c, s, hash, viewer) != NULL;
+    pthread_mutex_unlock(&s->lock);
+    return has;
+}
+
+bool page_cache_find(struct page_cache *c, uint64_t viewer, struct buf *head,
+                     struct http_body **body)
+{
+    uint64_t hash = hash_u64(viewer);
+    struct shard *s = shard_of(c, hash);
+    pthread_mutex_lock(&s->lock);
+    struct page *p = find_right(c, s, hash, viewer);
+    if (p) {
         buf_str(head, p->head);
         *body = &p->body;
         atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
         p->asked_for = true;
         s->hits++;
-    } else {
-        if (place) /* it will never be right again */
-            empty_place(s, place);
-        s->misses++;
     }
     pthread_mutex_unlock(&s->lock);
-    if (!right)
-        begin_draft(c, viewer, draft);
-    return right;
+    return p != NULL;
 }
 
 /* ---- keeping ---- */
+
+_Static_assert((int)KEYS_MAX <= (int)WATCH_READS_MAX, "keys and tickets fit where a trace does");
 
 /* The keys of all cards that the page shows. */
 static size_t gather_keys(const struct feed_page *page, uint64_t viewer, uint64_t *keys)
@@ -298,34 +324,70 @@ static bool changed_meanwhile(struct page_cache *c, struct page_draft *draft)
            views_stamp(c->views, draft->viewer, &draft->stamp, &same) != OK || !same;
 }
 
-void page_cache_keep(struct page_cache *c, struct page_draft *draft, const struct feed_page *page,
-                     struct str head, struct str body)
+void page_cache_begin(struct page_cache *c, uint64_t viewer, struct page_draft *draft)
 {
-    uint64_t keys[KEYS_MAX];
-    card_ticket tickets[KEYS_MAX];
-    if (!draft->good || !page->lasting || page->count > FEED_LIMIT_DEFAULT)
+    bool same;
+    uint64_t hash = hash_u64(viewer);
+    struct shard *s = shard_of(c, hash);
+    pthread_mutex_lock(&s->lock);
+    s->misses++;
+    pthread_mutex_unlock(&s->lock);
+    draft->viewer = viewer;
+    if (c->watch) {
+        watch_begin(c->watch, &draft->trace);
         return;
-    size_t n = gather_keys(page, draft->viewer, keys);
-    (void)cards_tickets(c->cards, keys, n, tickets);
-    if (changed_meanwhile(c, draft))
-        return;
+    }
+    draft->stamp = (struct view_stamp){0};
+    draft->card_changes = cards_tickets(c->cards, NULL, 0, NULL);
+    draft->good = views_stamp(c->views, viewer, &draft->stamp, &same) == OK;
+}
 
+/* What the page will be compared by. False: it cannot be kept. */
+static bool end_draft(struct page_cache *c, struct page_draft *draft, const struct feed_page *page,
+                      uint64_t words[2 * WATCH_READS_MAX], size_t *keys, size_t *count)
+{
+    if (c->watch) {
+        const struct watch_trace *t = &draft->trace;
+        watch_end(c->watch, &draft->trace);
+        *keys = *count = t->count;
+        memcpy(words, t->reads, t->count * sizeof t->reads[0]);
+        return page && page->lasting && t->whole &&
+               watch_same(c->watch, t->generation, t->reads, t->count);
+    }
+    if (!page || !draft->good || !page->lasting || page->count > FEED_LIMIT_DEFAULT)
+        return false;
+    *keys = gather_keys(page, draft->viewer, words);
+    *count = 2 * *keys;
+    (void)cards_tickets(c->cards, words, *keys, words + *keys);
+    return !changed_meanwhile(c, draft);
+}
+
+void page_cache_end(struct page_cache *c, struct page_draft *draft, const struct feed_page *page,
+                    struct str head, struct str body)
+{
+    uint64_t words[2 * WATCH_READS_MAX];
+    size_t keys, count;
+    if (!end_draft(c, draft, page, words, &keys, &count))
+        return;
     uint64_t hash = hash_u64(draft->viewer);
     struct shard *s = shard_of(c, hash);
-    size_t size = sizeof(struct page) + 2 * n * sizeof(uint64_t) + head.len + body.len;
+    size_t size = sizeof(struct page) + count * sizeof words[0] + head.len + body.len;
     struct page *p = size <= s->bytes_max ? malloc(size) : NULL;
     if (!p)
         return;
-    char *bytes = (char *)(p->words + 2 * n);
+    char *bytes = (char *)(p->words + count);
     *p = (struct page){.body = {.bytes = {bytes + head.len, body.len}, .release = release_page},
                        .refs = 1,
-                       .stamp = draft->stamp,
-                       .card_changes = draft->card_changes,
                        .size_bytes = size,
                        .head = {bytes, head.len},
-                       .key_count = (uint16_t)n};
-    memcpy(p->words, keys, n * sizeof keys[0]);
-    memcpy(p->words + n, tickets, n * sizeof tickets[0]);
+                       .key_count = (uint16_t)keys};
+    if (c->watch) {
+        p->generation = draft->trace.generation;
+    } else {
+        p->stamp = draft->stamp;
+        p->card_changes = draft->card_changes;
+    }
+    memcpy(p->words, words, count * sizeof words[0]);
     if (head.len > 0)
         memcpy(bytes, head.ptr, head.len);
     if (body.len > 0)

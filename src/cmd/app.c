@@ -180,7 +180,7 @@ static enum err load_views(struct app *app, app_loading loading, void *ctx, char
     enum err e = app->shared ? store_id_read(api->db, app->store_id) : OK;
     if (!e)
         e = engines_open_views(app->settings, app->store_id, api->clock, &api->views, &api->cards,
-                               why);
+                               &api->watch, why);
     if (e || app->shared)
         return e;
     /* Truth as a whole already tells what the outbox's events did to it. */
@@ -568,6 +568,8 @@ static void free_all(struct app *app)
         views_free(api->views);
     if (api->cards)
         cards_free(api->cards);
+    if (api->watch)
+        watch_free(api->watch);
     for (size_t i = 0; i < COUNT_OF(app->runners); i++)
         runner_free(app->runners[i]);
     runner_free(app->tidy);

@@ -146,14 +146,18 @@ enum err engines_open_control(const struct settings *s, struct id_gen *ids, stru
 /* ---- the views ---- */
 
 static enum err open_redis(const struct settings *s, const char *store_id, struct clock *clock,
-                           struct views **views, struct cards **cards, char *why)
+                           struct views **views, struct cards **cards, struct watch **watch,
+                           char *why)
 {
     struct redis_config config = {.url = s->views,
                                   .store = store_id,
                                   .timeline_cap = (size_t)s->timeline_cap,
                                   .pull_cap = (size_t)s->timeline_cap,
                                   .clock = clock};
-    enum err e = views_redis_open(&config, views);
+    enum err e = watch_redis_open(&config, watch);
+    config.watch = e ? NULL : *watch;
+    if (!e)
+        e = views_redis_open(&config, views);
     if (!e)
         e = cards_redis_open(&config, cards);
     if (e == ERR_CONFLICT)
@@ -165,10 +169,11 @@ static enum err open_redis(const struct settings *s, const char *store_id, struc
 }
 
 enum err engines_open_views(const struct settings *s, const char *store_id, struct clock *clock,
-                            struct views **views, struct cards **cards, char why[ENGINES_WHY_MAX])
+                            struct views **views, struct cards **cards, struct watch **watch,
+                            char why[ENGINES_WHY_MAX])
 {
     if (engines_are_shared(s))
-        return open_redis(s, store_id, clock, views, cards, why);
+        return open_redis(s, store_id, clock, views, cards, watch, why);
     char path[PATH_TEXT_MAX];
     snprintf(path, sizeof path, "%s/" SNAPSHOT_FILE, s->data);
     struct memory_views_config config = {

@@ -10,6 +10,7 @@
 #include "port/cards.h"
 #include "port/db.h"
 #include "port/views.h"
+#include "port/watch.h"
 
 enum { ENGINES_WHY_MAX = 300 };
 
@@ -29,9 +30,11 @@ enum err engines_open_store(const struct settings *s, int readers, struct id_gen
  * and the word that the views have lost something. */
 enum err engines_open_control(const struct settings *s, struct id_gen *ids, struct clock *clock,
                               struct db **out, char why[ENGINES_WHY_MAX]);
-/* `store_id`: whose views these are; shared engines refuse another store's. */
+/* `store_id`: whose views these are; shared engines refuse another store's. *watch, which hears of
+ * changes to shared ones, is freed after both; NULL: nobody else changes them. */
 enum err engines_open_views(const struct settings *s, const char *store_id, struct clock *clock,
-                            struct views **views, struct cards **cards, char why[ENGINES_WHY_MAX]);
+                            struct views **views, struct cards **cards, struct watch **watch,
+                            char why[ENGINES_WHY_MAX]);
 /* Called when work or reports arrive; must not block. */
 typedef void (*engines_ready)(void *ctx, uint16_t lane);
 enum err engines_open_bus(const struct settings *s, const char *store_id, const char *node,

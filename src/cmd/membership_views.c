@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "model/truth.h"
 #include "model/views_state.h"
+#include "port/watch.h"
 
 enum {
     LOOK_US = 250 * 1000,
@@ -57,11 +58,12 @@ static enum err look(struct membership *m, struct look *l)
     return OK;
 }
 
-/* The cards lie beside the views and lose what they lose. */
-static void doubt_both(struct membership *m, bool doubt)
+/* The cards lie beside the views and lose what they lose, and so does what was made of both. */
+static void doubt_all(struct membership *m, bool doubt)
 {
     views_doubt(m->api->views, doubt);
     cards_doubt(m->api->cards, doubt);
+    watch_doubt(m->api->watch, doubt);
 }
 
 enum err membership_look_at_views(struct membership *m)
@@ -75,7 +77,7 @@ void membership_decide_doubt(struct membership *m)
     int64_t age_us = clock_mono_us(m->api->clock) - atomic_load(&m->trusted_us);
     bool doubt = atomic_load(&m->lost) != atomic_load(&m->loaded) || atomic_load(&m->losing) > 0 ||
                  age_us > MEMBER_TRUST_MS * INT64_C(1000);
-    doubt_both(m, doubt);
+    doubt_all(m, doubt);
     /* Views that are not complete answer nobody, whatever we think of them. */
     bool trusted = !doubt && atomic_load(&m->views_complete);
     atomic_store(&m->cluster.views_state, !atomic_load(&m->views_there) ? PART_AWAY
@@ -89,7 +91,7 @@ void membership_views_lost(struct membership *m)
     uint64_t lost;
     int tries = 0;
     atomic_fetch_add(&m->losing, 1);
-    doubt_both(m, true);
+    doubt_all(m, true);
     while (views_state_lost(m->control, &lost) != OK) {
         if (tries++ % RAISE_LOG_EVERY == 0)
             log_error("the views lost a change, and the store cannot be told; callers wait");

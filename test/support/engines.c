@@ -183,7 +183,7 @@ static void open_memory(struct test_engines *t, struct db *db, struct clock *clo
 }
 
 static void open_redis(struct test_engines *t, struct db *db, struct clock *clock, size_t cap,
-                       struct views **views, struct cards **cards)
+                       struct views **views, struct cards **cards, struct watch **watch)
 {
     bool complete = false;
     struct redis_config config = {.url = t->views_url,
@@ -191,6 +191,8 @@ static void open_redis(struct test_engines *t, struct db *db, struct clock *cloc
                                   .timeline_cap = cap,
                                   .pull_cap = cap,
                                   .clock = clock};
+    EXPECT(watch_redis_open(&config, watch) == OK);
+    config.watch = *watch;
     EXPECT(views_redis_open(&config, views) == OK);
     EXPECT(cards_redis_open(&config, cards) == OK);
     EXPECT(views_is_complete(*views, &complete) == OK);
@@ -203,10 +205,11 @@ static void open_redis(struct test_engines *t, struct db *db, struct clock *cloc
 }
 
 void test_engines_open_views(struct test_engines *t, struct db *db, struct clock *clock, size_t cap,
-                             struct views **views, struct cards **cards)
+                             struct views **views, struct cards **cards, struct watch **watch)
 {
+    *watch = NULL;
     if (t->kind == TEST_CLUSTER)
-        open_redis(t, db, clock, cap, views, cards);
+        open_redis(t, db, clock, cap, views, cards, watch);
     else
         open_memory(t, db, clock, cap, views, cards);
 }

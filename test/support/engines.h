@@ -16,6 +16,7 @@
 #include "port/cards.h"
 #include "port/db.h"
 #include "port/views.h"
+#include "port/watch.h"
 
 enum test_engines_kind { TEST_EMBEDDED, TEST_CLUSTER };
 
@@ -43,9 +44,10 @@ void test_engines_done(struct test_engines *t); /* after everything below is clo
 struct clock *test_engines_id_clock(const struct test_engines *t, struct clock *clock);
 struct db *test_engines_open_db(struct test_engines *t, struct id_gen *ids, struct clock *clock);
 
-/* Both hold everything that truth has: what they lacked is loaded. */
+/* Both hold everything that truth has: what they lacked is loaded. *watch is NULL where nobody else
+ * changes them. */
 void test_engines_open_views(struct test_engines *t, struct db *db, struct clock *clock, size_t cap,
-                             struct views **views, struct cards **cards);
+                             struct views **views, struct cards **cards, struct watch **watch);
 /* What was saved of them is gone when they are opened next. */
 void test_engines_lose_views(struct test_engines *t);
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "model/account.h"
 #include "model/post.h"
@@ -124,7 +125,8 @@ void world_start(struct world *w, size_t timeline_cap)
 {
     struct views *views;
     w->cap = timeline_cap;
-    test_engines_open_views(&w->engines, w->db, &w->clock.clock, timeline_cap, &views, &w->cards);
+    test_engines_open_views(&w->engines, w->db, &w->clock.clock, timeline_cap, &views, &w->cards,
+                            &w->watch);
     w->bus = test_engines_open_bus(&w->engines, &w->clock.clock);
     struct engine_config engine;
     engine_config_default(&engine);
@@ -154,10 +156,44 @@ void world_stop(struct world *w)
     bus_free(w->bus);
     views_free(w->views);
     cards_free(w->cards);
+    if (w->watch)
+        watch_free(w->watch);
+    w->watch = NULL;
     w->engine = NULL;
     w->bus = NULL;
     w->views = NULL;
     w->cards = NULL;
+}
+
+struct hearing {
+    struct watch_question question;
+    pthread_mutex_t lock;
+    pthread_cond_t heard;
+    bool done;
+};
+
+static void news_came(struct watch_question *q, bool good)
+{
+    struct hearing *h = CONTAINER_OF(q, struct hearing, question);
+    (void)good; /* nothing is the same when it is not: the page will be drawn */
+    pthread_mutex_lock(&h->lock);
+    h->done = true;
+    pthread_cond_signal(&h->heard);
+    pthread_mutex_unlock(&h->lock);
+}
+
+void world_hear_news(struct world *w)
+{
+    struct hearing h = {.question = {.done = news_came},
+                        .lock = PTHREAD_MUTEX_INITIALIZER,
+                        .heard = PTHREAD_COND_INITIALIZER};
+    if (!w->watch)
+        return;
+    watch_ask(w->watch, &h.question);
+    pthread_mutex_lock(&h.lock);
+    while (!h.done)
+        pthread_cond_wait(&h.heard, &h.lock);
+    pthread_mutex_unlock(&h.lock);
 }
 
 void world_save(struct world *w)

@@ -15,6 +15,7 @@
 #include "port/cards.h"
 #include "port/db.h"
 #include "port/views.h"
+#include "port/watch.h"
 
 struct world {
     char folder[64];
@@ -30,6 +31,7 @@ struct world {
     size_t cap;
     struct views *views;
     struct cards *cards;
+    struct watch *watch; /* NULL: nobody else changes them */
     struct bus *bus;
     struct engine *engine;
 };
@@ -46,6 +48,7 @@ void world_save(struct world *w); /* a snapshot at the engine's done mark, or a 
 void world_forget_snapshot(struct world *w);
 void world_step(struct world *w); /* a little work of the engine */
 void world_drain(struct world *w);
+void world_hear_news(struct world *w); /* of all that was changed in shared views until now */
 enum err world_apply(struct world *w, struct view_change change);
 
 /* Takes the world's numbers from truth. */

@@ -66,6 +66,7 @@ struct batch {
     size_t count, commands_max;
     bool replicate, hurry;
     bool not_replicated;
+    struct watch *watch; /* keys are noted there; NULL: nowhere */
     bool needs_scripts[LINK_NODES_MAX];
     struct lane *lanes[LINK_NODES_MAX];
     unsigned used[LINK_NODES_MAX]; /* nodes with a share in this round */
@@ -96,6 +97,7 @@ void batch_reset(struct batch *b)
             freeReplyObject(b->commands[i].reply);
     b->count = 0;
     b->replicate = b->hurry = b->not_replicated = false;
+    b->watch = NULL;
     buf_clear(&b->text);
 }
 
@@ -164,6 +166,13 @@ void batch_arg(struct batch *b, struct str s)
     last_of(b)->len = (uint32_t)(b->text.len - last_of(b)->at);
 }
 
+void batch_key(struct batch *b, const struct key *k)
+{
+    if (b->watch)
+        watch_note(b->watch, key_text(k));
+    batch_arg(b, key_text(k));
+}
+
 size_t batch_transaction(struct batch *b, uint16_t slot)
 {
     size_t command = batch_begin(b, slot, 1);
@@ -219,6 +228,13 @@ void batch_replicate(struct batch *b)
 void batch_hurry(struct batch *b)
 {
     b->hurry = true;
+}
+
+void batch_watch(struct batch *b)
+{
+    struct watch *w = link_watch(b->link);
+    CHECK(b->count == 0);
+    b->watch = watch_traces(w) ? w : NULL;
 }
 
 bool batch_is_replicated(const struct batch *b)
@@ -277,9 +293,11 @@ static struct lane *lane_begin(struct batch *b, unsigned node)
     struct lane *lane = lane_of(b, node);
     if (lane->c)
         return lane;
-    struct connection *c = link_take(b->link, node);
+    struct connection *c = link_take(b->link, node, watch_traces(b->watch));
     if (!c)
         return NULL;
+    if (!c->watch_id)
+        watch_spoil(b->watch);
     buf_clear(&lane->out);
     lane->sent = lane->queued = lane->answered = 0;
     lane->failed = lane->silent = false;
@@ -314,6 +332,8 @@ static bool deal_out(struct batch *b, int64_t *down_for_ms)
             }
             continue;
         }
+        if (c->asking)
+            watch_spoil(b->watch); /* the slot is in two places */
         if (c->asking)
             lane_say(lane, STR("*1\r\n$6\r\nASKING\r\n"));
         buf_append(&lane->out, b->text.ptr + c->at, c->len);
@@ -450,14 +470,16 @@ static void lane_take_replies(struct batch *b, struct lane *lane, struct round *
         }
         if (index == REPLICATED)
             b->not_replicated |= reply->type != REDIS_REPLY_INTEGER || reply->integer < 1;
-        struct command *c = index < 0 ? NULL : &b->commands[index];
-        if (c && !c->refused && is_final(b, lane->c->node, c, reply, round)) {
-            c->done = true;
-            c->reply = reply;
-            round->answered++;
-            continue;
+        if (index >= 0) {
+            struct command *c = &b->commands[index];
+            if (!c->refused && is_final(b, lane->c->node, c, reply, round)) {
+                c->done = true;
+                c->reply = reply;
+                round->answered++;
+                continue;
+            }
+            round->again |= !round->refresh;
         }
-        round->again |= c && !round->refresh;
         freeReplyObject(reply);
     }
 }
@@ -567,7 +589,7 @@ static void unpin(struct batch *b)
             b->commands[i].node = -1, b->commands[i].asking = false;
 }
 
-enum err batch_flush(struct batch *b)
+static enum err flush(struct batch *b)
 {
     bool cluster = link_is_cluster(b->link);
     int64_t began = now_ms(), pause = PAUSE_FIRST_MS;
@@ -598,6 +620,17 @@ enum err batch_flush(struct batch *b)
         pause = pause * 2 < PAUSE_LAST_MS ? pause * 2 : PAUSE_LAST_MS;
     }
     return OK;
+}
+
+enum err batch_flush(struct batch *b)
+{
+    enum err e = flush(b);
+    bool failed = e != OK;
+    for (size_t i = 0; b->watch && !failed && i < b->count; i++)
+        failed = batch_failed(b, i);
+    if (failed)
+        watch_spoil(b->watch);
+    return e;
 }
 
 /* ---- replies ---- */

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "view/redis/keys.h"
 #include "view/redis/link.h"
 
 struct batch;
@@ -20,6 +21,7 @@ void batch_reset(struct batch *b); /* forgets commands and replies */
 /* batch_begin, `argc` times batch_arg…, and the command is queued; its number is returned. */
 size_t batch_begin(struct batch *b, uint16_t slot, unsigned argc);
 void batch_arg(struct batch *b, struct str s);
+void batch_key(struct batch *b, const struct key *k); /* an argument that is a key */
 void batch_arg_u64(struct batch *b, uint64_t n);
 void batch_arg_i64(struct batch *b, int64_t n);
 
@@ -44,6 +46,12 @@ bool batch_is_replicated(const struct batch *b); /* after the flush: did every o
 /* For those who can do without an answer: a node that is known to be away, or not ready, is not
  * waited for. */
 void batch_hurry(struct batch *b);
+
+/* Before the first command: this batch only reads what a page is made of, and names its keys by
+ * batch_key. If the calling thread has a trace they are noted there, and read over connections that
+ * the watch hears of. What cannot be heard of, or is answered by an error, makes the trace not
+ * whole. */
+void batch_watch(struct batch *b);
 
 /* OK: every command has a reply, which may be an error. ERR_UNAVAILABLE: some could not be
  * answered in time; they may have been run nevertheless. */

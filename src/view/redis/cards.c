@@ -16,6 +16,9 @@
  * before it reads anything there. Other processes cannot know; whoever needs that from them, too,
  * applies the event again (which is harmless) until it has succeeded, or has them doubt the cards.
  *
+ * What is missing here comes from truth, and a change of it changes no key that was read. So a
+ * trace is whole only if everything was found; a page finds what it filled in the next time.
+ *
  * Reading and filling do not wait for a server that is away: a page is drawn from truth then.
  * What is written is in cards_write.c. */
 #include <stdlib.h>
@@ -189,7 +192,7 @@ static void queue_gets(struct redis_cards *c, struct batch *b, enum card_kind ki
             batch_begin(b, k.slot, together ? (unsigned)n + 1 : 2);
             batch_arg(b, together ? STR("MGET") : STR("GET"));
         }
-        batch_arg(b, key_text(&k));
+        batch_key(b, &k);
     }
 }
 
@@ -210,10 +213,12 @@ static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struc
     struct redis_cards *c = redis_cards_of(base);
     struct batch *b = cards_borrow(c);
     uint64_t hits = 0;
+    bool all = true;
     cards_pay(c);
     for (size_t from = 0, count; from < n; from += count) {
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
+        batch_watch(b);
         queue_gets(c, b, CARD_POST, ids + from, count);
         batch_hurry(b);
         bool good = !cards_are_lost(c) && batch_flush(b) == OK && !cards_are_lost(c);
@@ -223,9 +228,12 @@ static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struc
             if (good && owed == DEBT_NONE)
                 state[i] = read_card(c, got(c, b, i - from), ids[i], &out[i], arena);
             hits += state[i] == CARD_FOUND;
+            all &= state[i] != CARD_MISSING && owed == DEBT_NONE;
         }
     }
     cards_give_back(c, b);
+    if (!all)
+        watch_spoil(link_watch(c->link));
     atomic_fetch_add_explicit(&c->post_hits, hits, memory_order_relaxed);
     if (n > hits)
         atomic_fetch_add_explicit(&c->post_misses, n - hits, memory_order_relaxed);
@@ -238,10 +246,12 @@ static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n, st
 {
     struct redis_cards *c = redis_cards_of(base);
     struct batch *b = cards_borrow(c);
+    bool all = true;
     cards_pay(c);
     for (size_t from = 0, count; from < n; from += count) {
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
+        batch_watch(b);
         queue_gets(c, b, CARD_ACCOUNT, ids + from, count);
         batch_hurry(b);
         bool good = !cards_are_lost(c) && batch_flush(b) == OK && !cards_are_lost(c);
@@ -249,9 +259,12 @@ static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n, st
             struct str s = good ? got(c, b, i - from) : (struct str){NULL, 0};
             bool known = s.ptr && !card_is_owed(c, CARD_ACCOUNT, ids[i]);
             json[i] = known ? arena_str(arena, s) : (struct str){NULL, 0};
+            all &= known;
         }
     }
     cards_give_back(c, b);
+    if (!all)
+        watch_spoil(link_watch(c->link));
 }
 
 /* ---- likes ---- */
@@ -282,12 +295,12 @@ static void queue_liked(struct batch *b, const struct key *k, const uint64_t *id
     batch_transaction(b, k->slot);
     batch_also(b, 4);
     batch_arg(b, STR("ZRANGE"));
-    batch_arg(b, key_text(k));
+    batch_key(b, k);
     batch_arg(b, STR("0"));
     batch_arg(b, STR("0"));
     batch_also(b, 2 + (unsigned)n);
     batch_arg(b, STR("ZMSCORE"));
-    batch_arg(b, key_text(k));
+    batch_key(b, k);
     for (size_t i = 0; i < n; i++) {
         char digits[ID_DIGITS];
         id_digits(ids[i], digits);
@@ -296,14 +309,11 @@ static void queue_liked(struct batch *b, const struct key *k, const uint64_t *id
     batch_commit(b);
 }
 
-static enum err redis_liked(struct cards *base, uint64_t viewer, const uint64_t *ids, size_t n,
-                            bool *out)
+static enum err liked(struct redis_cards *c, uint64_t viewer, const uint64_t *ids, size_t n,
+                      bool *out)
 {
-    struct redis_cards *c = redis_cards_of(base);
     struct key k;
     enum err e = OK;
-    if (n == 0)
-        return OK;
     cards_pay(c);
     if (cards_are_lost(c) || card_is_owed(c, CARD_LIKED, viewer))
         return ERR_NEEDS_TRUTH;
@@ -313,6 +323,7 @@ static enum err redis_liked(struct cards *base, uint64_t viewer, const uint64_t 
     do {
         size_t count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
+        batch_watch(b);
         queue_liked(b, &k, ids + from, count);
         batch_hurry(b);
         if (batch_flush(b) != OK || cards_are_lost(c) ||
@@ -321,6 +332,16 @@ static enum err redis_liked(struct cards *base, uint64_t viewer, const uint64_t 
         from += count;
     } while (!e && from < n);
     cards_give_back(c, b);
+    return e;
+}
+
+static enum err redis_liked(struct cards *base, uint64_t viewer, const uint64_t *ids, size_t n,
+                            bool *out)
+{
+    struct redis_cards *c = redis_cards_of(base);
+    enum err e = n > 0 ? liked(c, viewer, ids, n, out) : OK;
+    if (e)
+        watch_spoil(link_watch(c->link));
     return e;
 }
 
@@ -384,6 +405,7 @@ enum err cards_redis_open(const struct redis_config *config, struct cards **out)
     c->clock = config->clock;
     c->life_ms = config->card_life_ms > 0 ? config->card_life_ms : CARD_LIFE_MS;
     c->link = link_new(&url, config->failover_wait_ms);
+    link_set_watch(c->link, config->watch);
     explicit_bzero(&url, sizeof url);
     pthread_mutex_init(&c->lock, NULL);
     uint64_t seed = 0;

@@ -135,6 +135,15 @@ static void queue_like(struct redis_cards *c, struct batch *b, const struct card
 
 /* ---- writing ---- */
 
+/* What Redis holds of it is no longer so, and Redis cannot know. */
+static void owe(struct redis_cards *c, struct debt key)
+{
+    struct key k;
+    debts_add(&c->debts, key.kind, key.id, key.gone);
+    card_key(&k, (enum card_kind)key.kind, subject_of((enum card_kind)key.kind, key.id));
+    watch_heard(link_watch(c->link), key_text(&k));
+}
+
 static bool is_fill(const struct card_write *w)
 {
     return w->kind == CARD_FILL_POST || w->kind == CARD_FILL_ACCOUNT;
@@ -218,9 +227,10 @@ static void write_some(struct redis_cards *c, const struct card_write *writes, s
             continue;
         changes |= !is_fill(w);
         if (owed) { /* stays so until it is paid, and what it comes to is said at once */
-            debts_add(&c->debts, key.kind, key.id, key.gone);
-            queue_debt(c, b, (struct debt){key.id, key.kind,
-                                           debts_state(&c->debts, key.kind, key.id) == DEBT_GONE});
+            owe(c, key);
+            queue_debt(c, b,
+                       (struct debt){key.id, key.kind,
+                                     debts_state(&c->debts, key.kind, key.id) == DEBT_GONE});
         } else {
             queue_write(c, b, w);
         }
@@ -234,7 +244,7 @@ static void write_some(struct redis_cards *c, const struct card_write *writes, s
     for (size_t i = 0; changes && !good && i < count; i++) {
         struct debt key = key_of_write(&writes[sent[i]]);
         if (!is_fill(&writes[sent[i]]))
-            debts_add(&c->debts, key.kind, key.id, key.gone);
+            owe(c, key);
     }
     cards_give_back(c, b);
 }

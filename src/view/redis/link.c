@@ -7,7 +7,14 @@
  *
  * A node that fails is asked again after a pause (50 ms, doubling to 1 s) and then by one thread
  * only: the others are told at once that it cannot be reached, so that a dead server costs nobody
- * more than its timeout. Reads never go to replicas, not even while a master is being replaced: a
+ * more than its timeout.
+ *
+ * Connections that the watch hears of are kept apart from the others: Redis has to remember what is
+ * read over them, which writes and deliveries should not pay for. They are good for one connection
+ * of the watch; when that has been replaced they are closed as they come by. One that is closed
+ * while it is good takes its news along, so the watch is told first.
+ *
+ * Reads never go to replicas, not even while a master is being replaced: a
  * replica may lag, and could show what was removed already. */
 #include "view/redis/link.h"
 
@@ -23,13 +30,16 @@
 #include "view/redis/slot.h"
 
 enum {
-    IDLE_MAX = 64, /* connections kept for each node */
+    IDLE_MAX = 64,     /* connections kept for each node */
+    WATCHED_MAX = 256, /* of those: to close one costs all that was noted */
     RETRY_FIRST_MS = 50,
     RETRY_LAST_MS = 1000,
     REFRESH_EVERY_MS = 20,
     RUN_ID = 40, /* digits: every start of a server draws another */
     NO_NODE = 0
 };
+
+enum kind { PLAIN, WATCHED, KINDS };
 
 struct node {
     char host[URL_HOST_MAX];
@@ -38,9 +48,10 @@ struct node {
     bool known;      /* the cluster spoke of it when it was asked last */
     bool master, has_replica;
     char run[RUN_ID + 1]; /* the process that answered last; "": not known */
-    struct connection *idle;
-    unsigned idle_count;
-    int64_t down_since_ms; /* 0: it is well */
+    struct connection *idle[KINDS];
+    unsigned idle_count[KINDS];
+    struct watch_peer *peer; /* NULL: nothing was read for a trace yet */
+    int64_t down_since_ms;   /* 0: it is well */
     int64_t retry_at_ms;
     int64_t retry_after_ms;
 };
@@ -48,6 +59,7 @@ struct node {
 struct link {
     struct redis_url url;
     int64_t failover_wait_ms;
+    struct watch *watch;
     pthread_mutex_t lock;
     pthread_mutex_t refreshing;
     _Atomic int64_t refreshed_at_ms;
@@ -62,15 +74,54 @@ static int64_t now_ms(void)
     return clock_mono_ms(clock_system()) + 1; /* 0 means never */
 }
 
-static void close_idle(struct node *n)
+static enum kind kind_of(const struct connection *c)
 {
-    while (n->idle) {
-        struct connection *c = n->idle;
-        n->idle = c->next;
-        redisFree(c->context);
-        free(c);
+    return c->watch_id ? WATCHED : PLAIN;
+}
+
+/* Is what was read over it still heard of? The lock is held. */
+static bool is_heard(const struct node *n, const struct connection *c)
+{
+    return c->watch_id &&
+           (!n->peer || c->tenant != n->tenant || c->watch_id == watch_peer_id(n->peer));
+}
+
+static void free_connection(struct connection *c)
+{
+    redisFree(c->context);
+    free(c);
+}
+
+/* The lock is held. */
+static void close_connection(struct link *l, struct connection *c)
+{
+    if (is_heard(&l->nodes[c->node], c))
+        watch_lost(l->watch);
+    free_connection(c);
+}
+
+static struct connection *pop_idle(struct node *n, enum kind kind)
+{
+    struct connection *c = n->idle[kind];
+    if (c) {
+        n->idle[kind] = c->next;
+        n->idle_count[kind]--;
+        c->fresh = false;
     }
-    n->idle_count = 0;
+    return c;
+}
+
+static void close_idle(struct link *l, struct node *n)
+{
+    bool heard = false;
+    for (const struct connection *c = n->idle[WATCHED]; c && !heard; c = c->next)
+        heard = is_heard(n, c);
+    if (heard)
+        watch_lost(l->watch);
+    struct connection *c;
+    for (enum kind kind = PLAIN; kind < KINDS; kind++)
+        while ((c = pop_idle(n, kind)))
+            free_connection(c);
 }
 
 static int find_node(struct link *l, const char *host, int port)
@@ -101,7 +152,8 @@ static int add_node(struct link *l, struct str host, int port)
     if (at == LINK_NODES_MAX)
         return -1;
     struct node *n = &l->nodes[at];
-    close_idle(n);
+    close_idle(l, n);
+    watch_peer_release(n->peer);
     *n = (struct node){.port = port, .known = true, .tenant = n->tenant + 1};
     memcpy(n->host, name, host.len + 1);
     if (at == l->node_count)
@@ -131,12 +183,24 @@ void link_free(struct link *l)
 {
     if (!l)
         return;
-    for (unsigned i = 0; i < l->node_count; i++)
-        close_idle(&l->nodes[i]);
+    for (unsigned i = 0; i < l->node_count; i++) {
+        close_idle(l, &l->nodes[i]);
+        watch_peer_release(l->nodes[i].peer);
+    }
     pthread_mutex_destroy(&l->lock);
     pthread_mutex_destroy(&l->refreshing);
     explicit_bzero(l->url.password, sizeof l->url.password);
     free(l);
+}
+
+void link_set_watch(struct link *l, struct watch *w)
+{
+    l->watch = w;
+}
+
+struct watch *link_watch(const struct link *l)
+{
+    return l->watch;
 }
 
 bool link_is_cluster(const struct link *l)
@@ -198,17 +262,17 @@ static bool greets(redisContext *context, int argc, const char **argv)
     return good;
 }
 
-static bool log_in(const struct link *l, redisContext *context)
+static bool log_in(const struct redis_url *url, redisContext *context)
 {
     char db[16];
-    snprintf(db, sizeof db, "%u", l->url.db);
-    if (l->url.password[0]) {
-        bool named = l->url.user[0] != 0;
-        const char *argv[] = {"AUTH", named ? l->url.user : l->url.password, l->url.password};
+    snprintf(db, sizeof db, "%u", url->db);
+    if (url->password[0]) {
+        bool named = url->user[0] != 0;
+        const char *argv[] = {"AUTH", named ? url->user : url->password, url->password};
         if (!greets(context, named ? 3 : 2, argv))
             return false;
     }
-    if (l->url.db > 0 && !greets(context, 2, (const char *[]){"SELECT", db}))
+    if (url->db > 0 && !greets(context, 2, (const char *[]){"SELECT", db}))
         return false;
     /* A stopped process still accepts connections: the kernel does. */
     return greets(context, 1, (const char *[]){"PING"});
@@ -229,19 +293,13 @@ static void read_run(redisContext *context, char run[RUN_ID + 1])
         freeReplyObject(reply);
 }
 
-static redisContext *open_context(const struct link *l, const char *host, int port,
-                                  char run[RUN_ID + 1])
+redisContext *link_open_context(const struct redis_url *url, const char *host, int port)
 {
     redisContext *context = redisConnectWithTimeout(host, port, timeval_of(LINK_CONNECT_MS));
     if (!context)
         return NULL;
     if (context->err || redisSetTimeout(context, timeval_of(LINK_PROBE_MS)) != REDIS_OK ||
-        !log_in(l, context)) {
-        redisFree(context);
-        return NULL;
-    }
-    read_run(context, run);
-    if (context->err || redisSetTimeout(context, timeval_of(LINK_COMMAND_MS)) != REDIS_OK) {
+        !log_in(url, context)) {
         redisFree(context);
         return NULL;
     }
@@ -249,8 +307,41 @@ static redisContext *open_context(const struct link *l, const char *host, int po
     return context;
 }
 
+/* Has news of what is read here sent to the watch. Guarded first: no news without a guard. */
+static bool be_watched(const struct link *l, redisContext *context, uint64_t watch_id)
+{
+    char id[24];
+    snprintf(id, sizeof id, "%llu", (unsigned long long)watch_id);
+    return watch_guard(l->watch, context->fd) &&
+           greets(context, 5, (const char *[]){"CLIENT", "TRACKING", "ON", "REDIRECT", id});
+}
+
+/* What is opened, and what came of it. */
+struct opening {
+    char host[URL_HOST_MAX];
+    int port;
+    unsigned tenant;
+    uint64_t watch_id; /* wanted; 0 afterwards: it was refused */
+    char run[RUN_ID + 1];
+};
+
+static redisContext *open_context(const struct link *l, struct opening *o)
+{
+    redisContext *context = link_open_context(&l->url, o->host, o->port);
+    if (!context)
+        return NULL;
+    read_run(context, o->run);
+    if (!context->err && o->watch_id && !be_watched(l, context, o->watch_id))
+        o->watch_id = 0;
+    if (context->err || redisSetTimeout(context, timeval_of(LINK_COMMAND_MS)) != REDIS_OK) {
+        redisFree(context);
+        return NULL;
+    }
+    return context;
+}
+
 /* The lock is held. */
-static void note_failure(struct node *n, int64_t now)
+static void note_failure(struct link *l, struct node *n, int64_t now)
 {
     if (n->down_since_ms == 0) {
         n->down_since_ms = now;
@@ -260,7 +351,7 @@ static void note_failure(struct node *n, int64_t now)
     n->retry_at_ms = now + n->retry_after_ms;
     n->retry_after_ms =
         n->retry_after_ms * 2 < RETRY_LAST_MS ? n->retry_after_ms * 2 : RETRY_LAST_MS;
-    close_idle(n);
+    close_idle(l, n);
 }
 
 /* The lock is held. A replica that was restarted gets everything from its master again. */
@@ -285,68 +376,107 @@ static void note_success(struct node *n, int64_t now)
     n->down_since_ms = 0;
 }
 
-struct connection *link_take(struct link *l, unsigned node)
+/* Some slot that the node serves, not always the same: one may be on its way to another node. */
+static int any_slot_of(struct link *l, unsigned node)
+{
+    unsigned begin = (unsigned)now_ms() % SLOT_COUNT;
+    for (unsigned i = 0; i < SLOT_COUNT; i++)
+        if (link_node_of(l, (uint16_t)((begin + i) % SLOT_COUNT)) == (int)node)
+            return (int)((begin + i) % SLOT_COUNT);
+    return -1;
+}
+
+/* The lock is held. 0: nobody hears from that node yet. */
+static uint64_t watch_id_of(struct link *l, unsigned node)
 {
     struct node *n = &l->nodes[node];
-    int64_t now = now_ms();
-    pthread_mutex_lock(&l->lock);
-    struct connection *c = n->idle;
-    if (c) {
-        n->idle = c->next;
-        n->idle_count--;
-        c->fresh = false;
-    }
-    bool wait = !c && n->down_since_ms != 0 && now < n->retry_at_ms;
-    if (!c && !wait && n->down_since_ms != 0) /* one tries, the others do not wait for it */
-        n->retry_at_ms = now + LINK_CONNECT_MS + LINK_PROBE_MS;
-    char host[URL_HOST_MAX];
-    memcpy(host, n->host, sizeof host);
-    int port = n->port;
-    unsigned tenant = n->tenant;
-    pthread_mutex_unlock(&l->lock);
-    if (c || wait)
-        return c;
-    char run[RUN_ID + 1] = "";
-    redisContext *context = open_context(l, host, port, run);
-    pthread_mutex_lock(&l->lock);
-    if (tenant != n->tenant) {
-        if (context)
-            redisFree(context);
-        context = NULL;
-    } else if (context) {
-        note_run(l, n, run);
-        note_success(n, now_ms());
-    } else {
-        note_failure(n, now_ms());
-    }
-    pthread_mutex_unlock(&l->lock);
-    if (!context)
-        return NULL;
-    c = malloc(sizeof *c);
-    CHECK(c);
-    *c = (struct connection){.context = context, .node = node, .tenant = tenant, .fresh = true};
+    if (l->watch && !n->peer)
+        n->peer = watch_peer_take(l->watch, n->host, n->port);
+    uint64_t id = n->peer ? watch_peer_id(n->peer) : 0;
+    int slot = n->peer && id == 0 && l->url.cluster ? any_slot_of(l, node) : -1;
+    if (n->peer && id == 0 && (slot >= 0 || !l->url.cluster))
+        watch_peer_want(n->peer, slot);
+    return id;
+}
+
+/* The lock is held. What is good for a connection of the watch that is no more goes. */
+static struct connection *take_idle(struct link *l, struct node *n, uint64_t watch_id)
+{
+    struct connection *c;
+    while ((c = pop_idle(n, watch_id ? WATCHED : PLAIN)) && c->watch_id != watch_id)
+        close_connection(l, c);
     return c;
 }
 
-static void close_connection(struct connection *c)
+/* The lock is held. False: it is of no use. */
+static bool note_opened(struct link *l, struct node *n, const struct opening *o,
+                        redisContext *context, uint64_t watch_id)
 {
-    redisFree(c->context);
-    free(c);
+    if (o->tenant != n->tenant)
+        return false;
+    if (!context) {
+        note_failure(l, n, now_ms());
+        return false;
+    }
+    note_run(l, n, o->run);
+    note_success(n, now_ms());
+    if (watch_id != o->watch_id && n->peer)
+        watch_peer_refused(n->peer, watch_id);
+    return true;
+}
+
+struct connection *link_take(struct link *l, unsigned node, bool watched)
+{
+    struct node *n = &l->nodes[node];
+    struct opening o = {.run = ""};
+    int64_t now = now_ms();
+    pthread_mutex_lock(&l->lock);
+    uint64_t watch_id = watched ? watch_id_of(l, node) : 0;
+    struct connection *c = take_idle(l, n, watch_id);
+    bool wait = !c && n->down_since_ms != 0 && now < n->retry_at_ms;
+    if (!c && !wait && n->down_since_ms != 0) /* one tries, the others do not wait for it */
+        n->retry_at_ms = now + LINK_CONNECT_MS + LINK_PROBE_MS;
+    memcpy(o.host, n->host, sizeof o.host);
+    o.port = n->port;
+    o.tenant = n->tenant;
+    o.watch_id = watch_id;
+    pthread_mutex_unlock(&l->lock);
+    if (c || wait)
+        return c;
+    redisContext *context = open_context(l, &o);
+    pthread_mutex_lock(&l->lock);
+    bool good = note_opened(l, n, &o, context, watch_id);
+    pthread_mutex_unlock(&l->lock);
+    if (!good) {
+        if (context)
+            redisFree(context);
+        return NULL;
+    }
+    c = malloc(sizeof *c);
+    CHECK(c);
+    *c = (struct connection){.context = context,
+                             .node = node,
+                             .tenant = o.tenant,
+                             .watch_id = o.watch_id,
+                             .fresh = true};
+    return c;
 }
 
 void link_give(struct link *l, struct connection *c)
 {
     struct node *n = &l->nodes[c->node];
+    enum kind kind = kind_of(c);
     pthread_mutex_lock(&l->lock);
-    bool keep = n->idle_count < IDLE_MAX && c->tenant == n->tenant;
+    bool keep = n->idle_count[kind] < (kind == PLAIN ? IDLE_MAX : WATCHED_MAX) &&
+                c->tenant == n->tenant && (kind == PLAIN || is_heard(n, c));
     if (keep) {
-        c->next = n->idle;
-        n->idle = c;
-        n->idle_count++;
+        c->next = n->idle[kind];
+        n->idle[kind] = c;
+        n->idle_count[kind]++;
+    } else {
+        close_connection(l, c);
     }
     pthread_mutex_unlock(&l->lock);
-    if (!keep)
-        close_connection(c);
 }
 
 void link_drop(struct link *l, struct connection *c, bool silent)
@@ -354,11 +484,11 @@ void link_drop(struct link *l, struct connection *c, bool silent)
     struct node *n = &l->nodes[c->node];
     pthread_mutex_lock(&l->lock);
     if (c->tenant == n->tenant && (silent || c->fresh))
-        note_failure(n, now_ms());
+        note_failure(l, n, now_ms());
     else if (c->tenant == n->tenant)
-        close_idle(n); /* the others are as old: the server was restarted */
+        close_idle(l, n); /* the others are as old: the server was restarted */
+    close_connection(l, c);
     pthread_mutex_unlock(&l->lock);
-    close_connection(c);
 }
 
 int64_t link_down_for_ms(struct link *l, unsigned node)
@@ -424,7 +554,7 @@ static bool learn_map(struct link *l, const redisReply *r, unsigned asked)
 
 static bool ask_node(struct link *l, unsigned node)
 {
-    struct connection *c = link_take(l, node);
+    struct connection *c = link_take(l, node, false);
     if (!c)
         return false;
     redisReply *reply = redisCommandArgv(c->context, 2, (const char *[]){"CLUSTER", "SLOTS"}, NULL);

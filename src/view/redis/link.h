@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "view/redis/url.h"
+#include "view/redis/watch.h"
 
 struct link;
 
@@ -21,13 +22,19 @@ enum {
 struct connection {
     redisContext *context; /* of hiredis: the socket and the reader of replies */
     unsigned node, tenant;
-    bool fresh; /* opened for this caller: it did not come out of the pool */
+    uint64_t watch_id; /* the watch's connection that hears of what is read here; 0: nobody does */
+    bool fresh;        /* opened for this caller: it did not come out of the pool */
     struct connection *next;
 };
 
 /* failover_wait_ms 0: the default. Asks nothing yet. */
 struct link *link_new(const struct redis_url *url, int64_t failover_wait_ms);
 void link_free(struct link *l);
+/* Those who read for a trace get connections that this watch hears of; before anything is taken. */
+void link_set_watch(struct link *l, struct watch *w);
+struct watch *link_watch(const struct link *l); /* NULL: nobody notes what is read */
+/* A connection of its own, logged in, with LINK_PROBE_MS for each answer; NULL: unreachable. */
+redisContext *link_open_context(const struct redis_url *url, const char *host, int port);
 
 bool link_is_cluster(const struct link *l);
 int64_t link_failover_wait_ms(const struct link *l);
@@ -48,8 +55,9 @@ enum err link_refresh(struct link *l);
  * -1. */
 int link_moved(struct link *l, unsigned from, uint16_t slot, struct str address, bool for_good);
 
-/* NULL: the node cannot be reached now. */
-struct connection *link_take(struct link *l, unsigned node);
+/* NULL: the node cannot be reached now. `watched`: one with a watch_id, if the watch hears from
+ * that node already; otherwise it soon will, and this one is like any other. */
+struct connection *link_take(struct link *l, unsigned node, bool watched);
 void link_give(struct link *l, struct connection *c);
 /* The connection failed, or does not answer. A silent or unreachable node is left alone for a
  * moment that grows; one that merely closed an old connection is not blamed. */

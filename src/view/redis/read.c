@@ -49,12 +49,12 @@ static size_t queue_top(struct batch *b, const struct home_keys *k, size_t max)
     size_t command = batch_transaction(b, k->timeline.slot);
     batch_also(b, 4);
     batch_arg(b, STR("ZREVRANGE"));
-    batch_arg(b, key_text(&k->timeline));
+    batch_key(b, &k->timeline);
     batch_arg(b, STR("0"));
     batch_arg_u64(b, max - 1);
     batch_also(b, 4);
     batch_arg(b, STR("ZRANGE"));
-    batch_arg(b, key_text(&k->timeline));
+    batch_key(b, &k->timeline);
     batch_arg(b, STR("0"));
     batch_arg(b, STR("0"));
     batch_commit(b);
@@ -65,8 +65,8 @@ static size_t queue_pulled(struct batch *b, const struct home_keys *k)
 {
     size_t command = batch_begin(b, k->pulled.slot, 3);
     batch_arg(b, STR("SINTER"));
-    batch_arg(b, key_text(&k->pulled));
-    batch_arg(b, key_text(&k->followed));
+    batch_key(b, &k->pulled);
+    batch_key(b, &k->followed);
     return command;
 }
 
@@ -103,7 +103,7 @@ static void queue_hidden(struct redis_views *r, struct batch *b, uint64_t viewer
     const struct key *k = hidden_near(r, people.slot);
     batch_begin(b, k->slot, (unsigned)n + 3);
     arg_text(b, "SMISMEMBER");
-    batch_arg(b, key_text(k));
+    batch_key(b, k);
     arg_text(b, "0");
     for (size_t i = 0; i < n; i++)
         batch_arg_u64(b, authors[i]);
@@ -116,7 +116,7 @@ static void queue_members(struct batch *b, enum key_kind kind, uint64_t viewer,
     key_of_account(&k, kind, viewer);
     batch_begin(b, k.slot, (unsigned)n + 2);
     arg_text(b, "SMISMEMBER");
-    batch_arg(b, key_text(&k));
+    batch_key(b, &k);
     for (size_t i = 0; i < n; i++)
         batch_arg_u64(b, authors[i]);
 }
@@ -163,6 +163,7 @@ static enum err pull_some(struct redis_views *r, uint64_t viewer, const uint64_t
 {
     enum { HIDDEN, MUTED, LISTS };
     struct batch *b = batch_borrow(r);
+    batch_watch(b);
     queue_hidden(r, b, viewer, authors, n);
     queue_members(b, KEY_MUTED, viewer, authors, n);
     for (size_t i = 0; i < n; i++)
@@ -232,6 +233,7 @@ static enum err read_top(struct redis_views *r, const struct home_keys *k, uint6
                          struct page *p, bool *found)
 {
     struct batch *b = batch_borrow(r);
+    batch_watch(b);
     size_t top = queue_top(b, k, p->max);
     size_t pulled = queue_pulled(b, k);
     size_t complete = queue_complete(r, b, k->people.slot);
@@ -258,6 +260,7 @@ static enum err read_any(struct redis_views *r, const struct home_keys *k, uint6
                          struct page *p, bool *found)
 {
     struct batch *b = batch_borrow(r);
+    batch_watch(b);
     size_t home = queue_home(r, b, k, viewer, p->below, p->max);
     size_t complete = queue_complete(r, b, k->people.slot);
     batch_hurry(b);
@@ -278,29 +281,42 @@ static enum err read_any(struct redis_views *r, const struct home_keys *k, uint6
     return e;
 }
 
-enum err redis_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t *ids, size_t max,
-                    size_t *n, uint64_t *floor)
+/* *found: there is a timeline, and nothing is lost. */
+static enum err read_home(struct redis_views *r, uint64_t viewer, uint64_t below, uint64_t *ids,
+                          size_t max, size_t *n, uint64_t *floor, bool *found)
 {
-    struct redis_views *r = redis_of(v);
     struct page page = {ids, 0, max, below, 0};
     struct home_keys keys;
-    bool found = false;
+    bool read = false;
     enum err e = OK;
+    *found = false;
     *n = 0;
     *floor = UINT64_MAX;
     if (is_lost(r))
         return OK;
     home_keys_of(&keys, viewer);
     if (below > INT64_MAX && max > 0 && max < r->views.cap) /* what lies beyond the cap is out */
-        e = read_top(r, &keys, viewer, &page, &found);
-    if (!e && !found)
-        e = read_any(r, &keys, viewer, &page, &found);
+        e = read_top(r, &keys, viewer, &page, &read);
+    if (!e && !read)
+        e = read_any(r, &keys, viewer, &page, &read);
     if (is_lost(r)) /* known since: no word of that counts */
         return OK;
-    if (!e && found) {
+    if (!e && read) {
         *n = page.n;
         *floor = page.floor;
+        *found = true;
     }
+    return e;
+}
+
+enum err redis_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t *ids, size_t max,
+                    size_t *n, uint64_t *floor)
+{
+    struct redis_views *r = redis_of(v);
+    bool found;
+    enum err e = read_home(r, viewer, below, ids, max, n, floor, &found);
+    if (!found)
+        watch_spoil(link_watch(r->link)); /* truth will be asked instead */
     return e;
 }
 
@@ -311,6 +327,7 @@ static enum err visible_some(struct redis_views *r, struct batch *b, uint64_t vi
 {
     enum { FOLLOWED, MUTED, HIDDEN };
     batch_reset(b);
+    batch_watch(b);
     queue_members(b, KEY_FOLLOWED, viewer, authors, n);
     queue_members(b, KEY_MUTED, viewer, authors, n);
     queue_hidden(r, b, viewer, authors, n);
@@ -334,14 +351,14 @@ enum err redis_visible(struct views *v, uint64_t viewer, const uint64_t *authors
                        bool *out)
 {
     struct redis_views *r = redis_of(v);
-    if (is_lost(r))
-        return ERR_NEEDS_TRUTH;
+    enum err e = is_lost(r) ? ERR_NEEDS_TRUTH : OK;
     struct batch *b = batch_borrow(r);
-    enum err e = OK;
     for (size_t from = 0; !e && from < n; from += VISIBLE_CHUNK)
         e = visible_some(r, b, viewer, authors + from,
                          n - from < VISIBLE_CHUNK ? n - from : VISIBLE_CHUNK, out + from);
     batch_return(r, b);
+    if (e)
+        watch_spoil(link_watch(r->link));
     return e;
 }
 

@@ -54,7 +54,7 @@ size_t queue_script(struct redis_views *r, struct batch *b, enum script_id id,
     batch_arg_script(b, script_of(id));
     batch_arg_u64(b, key_count);
     for (unsigned i = 0; i < key_count; i++)
-        batch_arg(b, key_text(&keys[i]));
+        batch_key(b, &keys[i]);
     return command;
 }
 
@@ -81,7 +81,7 @@ size_t queue_complete(struct redis_views *r, struct batch *b, uint16_t slot)
     const struct key *k = hidden_near(r, slot);
     size_t command = batch_begin(b, k->slot, 3);
     arg_text(b, "SISMEMBER");
-    batch_arg(b, key_text(k));
+    batch_key(b, k);
     arg_text(b, "0");
     return command;
 }
@@ -365,6 +365,7 @@ enum err views_redis_open(const struct redis_config *config, struct views **out)
     if (config->store)
         memcpy(r->store, config->store, strlen(config->store) + 1);
     r->link = link_new(&url, config->failover_wait_ms);
+    link_set_watch(r->link, config->watch);
     explicit_bzero(&url, sizeof url);
     pthread_mutex_init(&r->lock, NULL);
     uint64_t seed = 0;

@@ -1,0 +1,423 @@
+/* The watch's contract (port/watch.h) on real servers: everything that can change a page is heard
+ * of, whoever changes it. What happens to connections and servers meanwhile is another test. */
+#include "base/check.h"
+#include "watched_page.h"
+
+/* ---- what is noted ---- */
+
+static void what_was_read_is_the_same_until_something_changes(void **state)
+{
+    struct fixture *f = *state;
+    struct watch_trace t;
+    struct watch_stats before, after;
+    note(f, &t);
+    assert_in_range(t.count, 9, 20); /* three cards, three accounts, likes, and the views' */
+    assert_true(same(f, &t));
+    watch_stats(f->w, &before);
+    for (int i = 0; i < 20; i++) {
+        assert_true(ask(f->w));
+        assert_true(same(f, &t));
+    }
+    watch_stats(f->w, &after);
+    assert_int_equal(after.asked - before.asked, 20);
+    assert_int_equal(after.journeys - before.journeys, 20);
+    assert_int_equal(after.lost, before.lost);
+    put_card(&f->mine, FIRST, AUTHOR, 2); /* our own changes are as good as others' */
+    assert_true(ask(f->w));
+    assert_false(same(f, &t));
+    struct watch_trace next;
+    note(f, &next);
+    assert_true(same(f, &next));
+    assert_false(same(f, &t));
+}
+
+static bool is_whole(struct fixture *f)
+{
+    struct watch_trace t;
+    uint64_t ids[PAGE];
+    watch_begin(f->w, &t);
+    (void)draw(&f->mine, ids);
+    watch_end(f->w, &t);
+    return t.whole;
+}
+
+static void what_cannot_be_noted_is_not_whole(void **state)
+{
+    struct fixture *f = *state;
+    struct watch_trace t;
+    assert_false(is_whole(f)); /* nobody listens yet */
+    note(f, &t);
+    assert_true(is_whole(f));
+    cards_forget_account(f->other.c, AUTHOR); /* its change would not be told */
+    assert_false(is_whole(f));
+    put_account(&f->other, AUTHOR);
+    assert_true(is_whole(f));
+    cards_forget_post(f->other.c, FIRST);
+    assert_false(is_whole(f));
+    put_card(&f->other, FIRST, AUTHOR, 1);
+    assert_true(is_whole(f));
+    views_doubt(f->mine.v, true);
+    assert_false(is_whole(f));
+    views_doubt(f->mine.v, false);
+    cards_doubt(f->mine.c, true);
+    assert_false(is_whole(f));
+    cards_doubt(f->mine.c, false);
+    assert_true(is_whole(f));
+}
+
+static void a_page_of_too_many_things_is_not_whole(void **state)
+{
+    struct fixture *f = *state;
+    enum { MANY = WATCH_READS_MAX + 20 };
+    static struct post_card cards[MANY];
+    static enum card_state states[MANY];
+    uint64_t ids[MANY];
+    struct watch_trace t;
+    struct arena arena;
+    for (uint64_t i = 0; i < MANY; i++) {
+        ids[i] = POST(100 + i);
+        put_card(&f->other, ids[i], AUTHOR, 0);
+    }
+    note(f, &t);
+    for (size_t n = MANY; n >= 100; n -= 100) {
+        int64_t until = now_ms() + PATIENCE_MS;
+        arena_init(&arena);
+        do { /* the watch hears of some nodes later */
+            watch_begin(f->w, &t);
+            cards_posts(f->mine.c, ids, n, cards, states, &arena);
+            watch_end(f->w, &t);
+        } while (n < WATCH_READS_MAX && !t.whole && now_ms() < until);
+        arena_done(&arena);
+        assert_int_equal(t.whole, n < WATCH_READS_MAX);
+    }
+}
+
+static void *draw_elsewhere(void *arg)
+{
+    struct fixture *f = arg;
+    uint64_t ids[PAGE];
+    (void)draw(&f->mine, ids);
+    return NULL;
+}
+
+static void other_threads_are_not_in_the_trace(void **state)
+{
+    struct fixture *f = *state;
+    struct watch_trace t;
+    pthread_t thread;
+    note(f, &t);
+    watch_begin(f->w, &t);
+    assert_int_equal(pthread_create(&thread, NULL, draw_elsewhere, f), 0);
+    pthread_join(thread, NULL);
+    watch_end(f->w, &t);
+    assert_true(t.whole);
+    assert_int_equal(t.count, 0);
+}
+
+static void nothing_is_the_same_in_doubt(void **state)
+{
+    struct fixture *f = *state;
+    struct watch_trace before, during, after;
+    uint64_t ids[PAGE];
+    note(f, &before);
+    watch_begin(f->w, &during);
+    (void)draw(&f->mine, ids);
+    watch_doubt(f->w, false); /* there is none: nothing happens */
+    assert_true(same(f, &before));
+    watch_doubt(f->w, true);
+    watch_end(f->w, &during);
+    assert_false(during.whole);
+    assert_false(same(f, &before));
+    assert_false(same(f, &during));
+    watch_begin(f->w, &during);
+    (void)draw(&f->mine, ids);
+    watch_doubt(f->w, false);
+    watch_end(f->w, &during);
+    assert_false(during.whole);
+    (void)ask(f->w);
+    assert_false(same(f, &before));
+    assert_false(same(f, &during));
+    note(f, &after);
+    assert_true(same(f, &after));
+}
+
+/* ---- changes ---- */
+
+static void one_more_is_pushed(struct fixture *f)
+{
+    deliver(&f->other, AUTHOR, POST(10), false);
+}
+
+static void it_is_retracted(struct fixture *f)
+{
+    deliver(&f->other, AUTHOR, FIRST, true);
+}
+
+static void the_viewer_posts(struct fixture *f)
+{
+    post(&f->other, VIEWER, POST(10), DELIVERY_PUSH, true);
+}
+
+static void the_viewers_post_goes(struct fixture *f)
+{
+    post(&f->other, VIEWER, OWN, DELIVERY_PUSH, false);
+}
+
+static void the_star_posts(struct fixture *f)
+{
+    post(&f->other, STAR, POST(10), DELIVERY_PULL, true);
+}
+
+static void the_stars_post_goes(struct fixture *f)
+{
+    post(&f->other, STAR, STARS, DELIVERY_PULL, false);
+}
+
+static void somebody_becomes_a_star(struct fixture *f)
+{
+    post(&f->other, RISING, POST(10), DELIVERY_PULL, true);
+}
+
+static void one_more_is_followed(struct fixture *f)
+{
+    follow(&f->other, VIEWER, FRIEND, true);
+}
+
+static void the_author_is_unfollowed(struct fixture *f)
+{
+    follow(&f->other, VIEWER, AUTHOR, false);
+}
+
+static void the_first_is_muted(struct fixture *f)
+{
+    apply(&f->other,
+          (struct view_change){.kind = VIEW_MUTE, .on = true, .account = VIEWER, .other = AUTHOR});
+}
+
+static void the_author_is_hidden(struct fixture *f)
+{
+    apply(&f->other, (struct view_change){.kind = VIEW_HIDE, .on = true, .account = AUTHOR});
+}
+
+static void the_card_is_changed(struct fixture *f)
+{
+    put_card(&f->other, FIRST, AUTHOR, 1);
+}
+
+static void the_post_is_deleted(struct fixture *f)
+{
+    cards_post_gone(f->other.c, FIRST);
+}
+
+static void the_card_is_forgotten(struct fixture *f)
+{
+    cards_forget_post(f->other.c, STARS);
+}
+
+static void the_counts_change(struct fixture *f)
+{
+    cards_post_counts(f->other.c, FIRST, 2, -1);
+}
+
+static void the_account_is_forgotten(struct fixture *f)
+{
+    cards_forget_account(f->other.c, AUTHOR);
+}
+
+static void one_more_is_liked(struct fixture *f)
+{
+    cards_like(f->other.c, VIEWER, OWN, true);
+}
+
+static void one_is_no_longer_liked(struct fixture *f)
+{
+    cards_like(f->other.c, VIEWER, LIKED, false);
+}
+
+static void the_timeline_is_dropped(struct fixture *f)
+{
+    bool wrapped = false;
+    size_t dropped, all = 0;
+    while (!wrapped) {
+        assert_int_equal(views_sweep(f->other.v, 2000000, 10000, &dropped, &wrapped), OK);
+        all += dropped;
+    }
+    assert_true(all > 0);
+}
+
+static void the_timeline_is_built_anew(struct fixture *f)
+{
+    uint64_t id = OWN;
+    assert_int_equal(views_rebuild_anew(f->other.v, VIEWER), OK);
+    assert_int_equal(views_rebuild_end(f->other.v, VIEWER, &id, 1, 0), OK);
+}
+
+static void older_posts_are_filled_in(struct fixture *f)
+{
+    uint64_t id = POST(0);
+    assert_int_equal(views_backfill(f->other.v, VIEWER, AUTHOR, &id, 1, 0), OK);
+}
+
+static void everything_is_flushed(struct fixture *f)
+{
+    for (size_t i = 0; i < f->servers.url.host_count; i++)
+        freeReplyObject(servers_ask(&f->servers, i, "FLUSHALL"));
+}
+
+static void the_views_are_cleared(struct fixture *f)
+{
+    assert_int_equal(views_clear(f->other.v), OK);
+}
+
+typedef void (*doing)(struct fixture *f);
+
+static const doing changes[] = {
+    one_more_is_pushed,
+    it_is_retracted,
+    the_viewer_posts,
+    the_viewers_post_goes,
+    the_star_posts,
+    the_stars_post_goes,
+    somebody_becomes_a_star,
+    one_more_is_followed,
+    the_author_is_unfollowed,
+    the_first_is_muted,
+    the_author_is_hidden,
+    the_card_is_changed,
+    the_post_is_deleted,
+    the_card_is_forgotten,
+    the_counts_change,
+    the_account_is_forgotten,
+    one_more_is_liked,
+    one_is_no_longer_liked,
+    the_timeline_is_dropped,
+    the_timeline_is_built_anew,
+    older_posts_are_filled_in,
+    everything_is_flushed,
+    the_views_are_cleared,
+};
+
+/* From the beginning again, the watch and the connections being what they are. */
+static void reload(struct fixture *f)
+{
+    everything_is_flushed(f);
+    assert_int_equal(views_clear(f->other.v), OK);
+    load(f);
+}
+
+static void whatever_changes_a_page_is_heard_of(void **state)
+{
+    struct fixture *f = *state;
+    for (size_t i = 0; i < COUNT_OF(changes); i++) {
+        struct watch_trace t;
+        note(f, &t);
+        assert_true(ask(f->w));
+        assert_true(same(f, &t));
+        changes[i](f);
+        assert_true(ask(f->w));
+        if (same(f, &t))
+            fail_msg("change %zu was not heard of", i);
+        reload(f);
+    }
+}
+
+/* The script, which other pages than the first are read by, and lists that are not there yet. */
+static void what_scripts_read_is_heard_of_as_well(void **state)
+{
+    struct fixture *f = *state;
+    static const doing some[] = {one_more_is_pushed, the_star_posts, the_first_is_muted,
+                                 somebody_becomes_a_star, the_timeline_is_dropped};
+    for (size_t i = 0; i < COUNT_OF(some); i++) {
+        struct watch_trace t;
+        uint64_t ids[CAP], floor;
+        size_t n;
+        int64_t until = now_ms() + PATIENCE_MS;
+        do {
+            watch_begin(f->w, &t); /* below something: no first page */
+            assert_int_equal(views_home(f->mine.v, VIEWER, POST(800), ids, CAP, &n, &floor), OK);
+            watch_end(f->w, &t);
+        } while (!t.whole && now_ms() < until);
+        assert_true(t.whole);
+        assert_int_equal(n, 3);
+        assert_true(ask(f->w));
+        assert_true(same(f, &t));
+        some[i](f);
+        assert_true(ask(f->w));
+        if (same(f, &t))
+            fail_msg("change %zu was not heard of", i);
+        reload(f);
+    }
+}
+
+static void what_does_not_concern_a_page_leaves_it_the_same(void **state)
+{
+    struct fixture *f = *state;
+    struct watch_trace t;
+    note(f, &t);
+    put_card(&f->other, ELSEWHERE, STRANGER, 1);
+    cards_post_gone(f->other.c, ELSEWHERE);
+    put_account(&f->other, STRANGER);
+    put_likes(&f->other, OTHER_VIEWER);
+    cards_like(f->other.c, OTHER_VIEWER, FIRST, true);
+    follow(&f->other, OTHER_VIEWER, STRANGER, true);
+    follow(&f->other, OTHER_VIEWER, AUTHOR, true);
+    follow(&f->other, VIEWER, AUTHOR, true); /* as before */
+    deliver(&f->other, FRIEND, ELSEWHERE, false);
+    deliver(&f->other, AUTHOR, FIRST, false); /* again: it is there */
+    post(&f->other, OTHER_VIEWER, ELSEWHERE, DELIVERY_PUSH, true);
+    apply(&f->other, (struct view_change){.kind = VIEW_SEEN, .account = VIEWER, .value = 9000000});
+    int64_t until = now_ms() + PATIENCE_MS;
+    while (views_save(f->other.v, 1) != OK && now_ms() < until)
+        a_moment();
+    (void)cards_ticket(f->other.c, FIRST);
+    assert_true(ask(f->w));
+    assert_true(same(f, &t));
+}
+
+static void a_card_that_expires_is_heard_of(void **state)
+{
+    struct fixture *f = *state;
+    struct watch_trace t;
+    struct redis_config config = f->config;
+    struct cards *brief;
+    config.watch = NULL;
+    config.card_life_ms = 400;
+    note(f, &t);
+    assert_int_equal(cards_redis_open(&config, &brief), OK);
+    struct post_card card = {.id = FIRST, .author = AUTHOR, .caption_json = STR("x")};
+    cards_change_post(brief, &card);
+    note(f, &t);
+    int64_t until = now_ms() + PATIENCE_MS;
+    while (same(f, &t) && now_ms() < until) {
+        assert_true(ask(f->w));
+        a_moment();
+    }
+    assert_false(same(f, &t));
+    cards_free(brief);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2 || !servers_are_known()) {
+        fprintf(stderr, "to be run by script/servers\n");
+        return 2;
+    }
+    servers_script = argv[1];
+#define CASE(name, kind)                                                                           \
+    {                                                                                              \
+#name " (" kind ")", name, set_up, tear_down, (void *)(uintptr_t)kind                      \
+    }
+#define BOTH(name) CASE(name, "redis"), CASE(name, "redis-cluster")
+    const struct CMUnitTest tests[] = {
+        BOTH(what_was_read_is_the_same_until_something_changes),
+        BOTH(what_cannot_be_noted_is_not_whole),
+        BOTH(a_page_of_too_many_things_is_not_whole),
+        BOTH(other_threads_are_not_in_the_trace),
+        BOTH(nothing_is_the_same_in_doubt),
+        BOTH(whatever_changes_a_page_is_heard_of),
+        BOTH(what_scripts_read_is_heard_of_as_well),
+        BOTH(what_does_not_concern_a_page_leaves_it_the_same),
+        BOTH(a_card_that_expires_is_heard_of),
+    };
+    return cmocka_run_group_tests_name("redis watch", tests, NULL, NULL);
+}
