@@ -59,6 +59,50 @@ static void read_card(struct db_rows *rows, struct arena *arena, struct post_car
     };
 }
 
+static struct str write_author(struct db_rows *rows, uint64_t id, struct arena *arena)
+{
+    struct buf text;
+    struct json_out j;
+    buf_init(&text, 0);
+    json_out_init(&j, &text);
+    account_write_brief(&j, &(struct account){.id = id,
+                                              .username = db_text(rows, 1),
+                                              .display_name = db_text(rows, 2),
+                                              .avatar_url = db_text(rows, 3)});
+    struct str copy = arena_str(arena, buf_view(&text));
+    buf_done(&text);
+    return copy;
+}
+
+/* Counts the post; the row that is changed anyway also tells who the author is. */
+static enum err count_post_and_tell(struct tx *tx, const struct post_new *in, struct arena *arena,
+                                    int64_t *celebrity)
+{
+    struct db_rows rows;
+    enum err e =
+        tx_query(tx,
+                 "UPDATE accounts SET post_count = post_count + 1 WHERE id = $1 AND state = 0 "
+                 "RETURNING celebrity, username, display_name, avatar_url",
+                 DB_ARGS(DB_I64(in->author)), &rows);
+    if (e)
+        return e;
+    bool found = db_next(&rows);
+    if (found) {
+        *celebrity = db_i64(&rows, 0);
+        *in->author_json = write_author(&rows, in->author, arena);
+    }
+    e = db_rows_done(&rows);
+    return !e && !found ? ERR_NOT_FOUND : e;
+}
+
+static enum err count_post(struct tx *tx, uint64_t author, int64_t *celebrity)
+{
+    return tx_get_i64(tx,
+                      "UPDATE accounts SET post_count = post_count + 1 "
+                      "WHERE id = $1 AND state = 0 RETURNING celebrity",
+                      DB_ARGS(DB_I64(author)), celebrity);
+}
+
 enum err post_create(struct tx *tx, const struct post_new *in, struct arena *arena,
                      struct post_card *out)
 {
@@ -66,10 +110,8 @@ enum err post_create(struct tx *tx, const struct post_new *in, struct arena *are
     if (e)
         return e;
     int64_t celebrity;
-    e = tx_get_i64(tx,
-                   "UPDATE accounts SET post_count = post_count + 1 WHERE id = $1 AND state = 0 "
-                   "RETURNING celebrity",
-                   DB_ARGS(DB_I64(in->author)), &celebrity);
+    e = in->author_json ? count_post_and_tell(tx, in, arena, &celebrity)
+                        : count_post(tx, in->author, &celebrity);
     if (e == ERR_NOT_FOUND)
         return tx_fail(tx, ERR_FORBIDDEN, "the account may not post");
     if (e)

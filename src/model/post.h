@@ -11,7 +11,9 @@ enum { CAPTION_MAX_CHARS = 2200, COMMENT_MAX_CHARS = 2200 };
 struct post_new {
     uint64_t author;
     struct str caption;
-    uint64_t id; /* 0: next id; imports give one */
+    uint64_t id;             /* 0: next id; imports give one */
+    struct str *author_json; /* gets the author's fragment, as of this transaction, in the arena;
+                                NULL: it is not asked for */
 };
 
 /* Decides push or pull from the author's class, stores it, counts it, emits POST_CREATED with
