@@ -35,6 +35,7 @@ const struct rule model_rules[] = {
         .audience = TO_FOLLOWERS,
         .unwanted_as = "the author is a celebrity: readers pull the post",
         .sink = sink_push,
+        .sinks = sink_pushes,
         .lane = LANE_SMALL,
         .batch = 500,
         .priority = PRIORITY_CRITICAL,

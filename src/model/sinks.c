@@ -30,13 +30,18 @@ static bool is_gone(struct sink_env *env, uint64_t post)
     return state == CARD_GONE;
 }
 
+static void skip_gone(struct sink_result *result, size_t n)
+{
+    result->skipped = n;
+    result->skipped_as = "the post was deleted meanwhile";
+}
+
 enum err sink_push(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
                    struct sink_result *result)
 {
     size_t added = 0;
     if (is_gone(env, e->object)) {
-        result->skipped = n;
-        result->skipped_as = "the post was deleted meanwhile";
+        skip_gone(result, n);
         return OK;
     }
     enum err error = views_push(env->views, e->object, members, n, &added);
@@ -45,6 +50,43 @@ enum err sink_push(struct sink_env *env, const struct event *e, const uint64_t *
     result->delivered = added;
     result->repeated = n - added;
     return OK;
+}
+
+static enum err push_shown(struct sink_env *env, struct sink_call *calls, size_t n,
+                           const enum card_state *state, struct view_push *pushes)
+{
+    size_t count = 0, at = 0;
+    for (size_t i = 0; i < n; i++)
+        if (state[i] != CARD_GONE)
+            pushes[count++] =
+                (struct view_push){calls[i].event->object, calls[i].members, calls[i].n, 0};
+    enum err e = count > 0 ? views_pushes(env->views, pushes, count) : OK;
+    for (size_t i = 0; i < n && !e; i++) {
+        if (state[i] == CARD_GONE) {
+            skip_gone(&calls[i].result, calls[i].n);
+            continue;
+        }
+        calls[i].result.delivered = pushes[at].added;
+        calls[i].result.repeated = calls[i].n - pushes[at].added;
+        at++;
+    }
+    return e;
+}
+
+enum err sink_pushes(struct sink_env *env, struct sink_call *calls, size_t n)
+{
+    struct arena arena;
+    arena_init(&arena);
+    uint64_t *posts = ARENA_ARRAY(&arena, uint64_t, n);
+    struct post_card *cards = ARENA_ARRAY(&arena, struct post_card, n);
+    enum card_state *state = ARENA_ARRAY(&arena, enum card_state, n);
+    struct view_push *pushes = ARENA_ARRAY(&arena, struct view_push, n);
+    for (size_t i = 0; i < n; i++)
+        posts[i] = calls[i].event->object;
+    cards_posts(env->cards, posts, n, cards, state, &arena);
+    enum err e = push_shown(env, calls, n, state, pushes);
+    arena_done(&arena);
+    return e;
 }
 
 enum err sink_retract(struct sink_env *env, const struct event *e, const uint64_t *members,

@@ -6,6 +6,7 @@
 /* TO_FOLLOWERS: members are handles of the views. */
 enum err sink_push(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
                    struct sink_result *result);
+enum err sink_pushes(struct sink_env *env, struct sink_call *calls, size_t n);
 enum err sink_retract(struct sink_env *env, const struct event *e, const uint64_t *members,
                       size_t n, struct sink_result *result);
 

@@ -14,12 +14,18 @@
  *  - while the event's deliveries fail: hopeful continuations would put as many
  * deliveries on the books as the fan-out has pages; carefully, the first that
  * fails takes all the rest with it;
- *  - for a retry: it is one delivery on the books and knows how far it got. */
+ *  - for a retry: it is one delivery on the books and knows how far it got.
+ *
+ * Where the views are behind a network a small fan-out is two trips and hardly any work. So what a
+ * step takes from the small lane goes together: one trip for all audiences, one delivery to all of
+ * those that were read as a whole. Whatever does not fit that, or fails, is worked on by itself. */
+#include "base/fault.h"
 #include "base/log.h"
 #include "pipe/outcome.h"
 
 enum {
     MESSAGE_WEIGHT = 16,            /* what a message costs at least, in members */
+    TOGETHER_MEMBERS = 64,          /* of an audience that is delivered to together with others */
     REPORT_AGAIN_US = 100 * 1000,   /* until a unit whose outcome could not be told */
     UNKNOWN_AGAIN_US = 5000 * 1000, /* until a unit that only newer programs know */
     LOOK_AT_LEAST_US = 250 * 1000,  /* shared: in case the bus could not wake us */
@@ -138,6 +144,27 @@ static void feel_well(struct engine *g, const struct bus_message *m)
         atomic_store(unwell, false);
 }
 
+/* A page of `n` members was delivered. */
+static void succeed(struct engine *g, struct tally *t, const struct bus_message *m,
+                    struct bus_report *r, size_t n, const struct act *a)
+{
+    bool to_followers = g->rules[m->rule].audience == TO_FOLLOWERS;
+    t->succeeded++;
+    feel_well(g, m);
+    r->members = to_followers ? (uint32_t)n : 0;
+    r->delivered = (uint32_t)a->result.delivered;
+    r->repeated = (uint32_t)a->result.repeated;
+    r->skipped = (uint32_t)a->result.skipped;
+    r->duplicates = (uint32_t)a->duplicates;
+    if (!to_followers && a->result.again)
+        r->kind = REPORT_AGAIN;
+    else
+        r->kind = !r->at_end && !r->ahead ? REPORT_MOVED : REPORT_DONE;
+    if (!g->config.shared)
+        r->ahead = false; /* nothing came between: the walk goes on where we said */
+    tell_outcome(g, t, m, r, a->result.skipped_as);
+}
+
 static void deliver_page(struct engine *g, struct tally *t, const struct bus_message *m,
                          const struct audience_cursor *cursor, const uint64_t *members, size_t n)
 {
@@ -145,29 +172,16 @@ static void deliver_page(struct engine *g, struct tally *t, const struct bus_mes
     t->weight += to_followers ? n : WORKER_MEMBERS;
     bool last = audience_is_last(m, cursor);
     bool ahead = !last && !must_be_careful(g, m) && go_ahead(g, t, m, cursor);
-    struct bus_report r = {.next = cursor->after, .ahead = ahead};
+    struct bus_report r = {.next = cursor->after, .ahead = ahead, .at_end = last};
     struct act a;
     enum err e = act(g, m, members, n, &a);
     if (e) {
         r.asked_ms = a.result.retry_after_ms;
+        r.at_end = false;
         fail(g, t, m, &r, e);
         return;
     }
-    t->succeeded++;
-    feel_well(g, m);
-    r.members = to_followers ? (uint32_t)n : 0;
-    r.delivered = (uint32_t)a.result.delivered;
-    r.repeated = (uint32_t)a.result.repeated;
-    r.skipped = (uint32_t)a.result.skipped;
-    r.duplicates = (uint32_t)a.duplicates;
-    r.at_end = last;
-    if (!to_followers && a.result.again)
-        r.kind = REPORT_AGAIN;
-    else
-        r.kind = !last && !ahead ? REPORT_MOVED : REPORT_DONE;
-    if (!g->config.shared)
-        r.ahead = false; /* nothing came between: the walk goes on where we said */
-    tell_outcome(g, t, m, &r, a.result.skipped_as);
+    succeed(g, t, m, &r, n, &a);
 }
 
 /* Units of former leaders are nobody's any more, and what this program does not know is left to
@@ -205,17 +219,19 @@ static bool take_up(struct engine *g, struct tally *t, const struct bus_message 
     return true;
 }
 
+/* False: there is nothing to be done. */
+static bool begin_message(struct engine *g, struct tally *t, const struct bus_message *m)
+{
+    t->weight += MESSAGE_WEIGHT;
+    return !(g->config.shared && is_passed_over(g, t, m)) && (!is_ours(g, m) || take_up(g, t, m));
+}
+
 static void work_message(struct engine *g, struct tally *t, const struct bus_message *m)
 {
     uint64_t members[ENGINE_BATCH_MAX];
     struct audience_cursor cursor;
     struct bus_report r = {0};
     size_t n;
-    t->weight += MESSAGE_WEIGHT;
-    if (g->config.shared && is_passed_over(g, t, m))
-        return;
-    if (is_ours(g, m) && !take_up(g, t, m))
-        return;
     enum err e = audience_page(g, m, &cursor, members, &n);
     if (e) {
         fail(g, t, m, &r, e);
@@ -225,6 +241,112 @@ static void work_message(struct engine *g, struct tally *t, const struct bus_mes
     } else {
         deliver_page(g, t, m, &cursor, members, n);
     }
+}
+
+/* ---- several messages ---- */
+
+/* What a step has taken; only what is left of it is worked on together. */
+struct crowd {
+    size_t count;
+    struct bus_message messages[WORKER_MESSAGES];
+    struct audience_page pages[WORKER_MESSAGES];
+    struct sink_call calls[WORKER_MESSAGES];
+    uint64_t members[WORKER_MESSAGES][TOGETHER_MEMBERS];
+};
+
+static bool may_go_together(struct engine *g, const struct bus_message *m)
+{
+    const struct rule *rule = &g->rules[m->rule];
+    return rule->sinks && rule->inbox == INBOX_OFF && rule->audience == TO_FOLLOWERS &&
+           !is_retry(m->kind) && m->until == 0;
+}
+
+/* Keeps those whose audience was read as a whole; the others are worked on by themselves. */
+static void read_audiences(struct engine *g, struct tally *t, struct crowd *c)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        const struct bus_message *m = &c->messages[i];
+        c->pages[i] = (struct audience_page){.author = m->event.actor,
+                                             .cursor = m->cursor,
+                                             .members = c->members[i],
+                                             .max = TOGETHER_MEMBERS};
+    }
+    views_audiences(g->env.views, c->pages, c->count);
+    for (size_t i = 0; i < c->count; i++) {
+        struct audience_page *p = &c->pages[i];
+        const struct bus_message *m = &c->messages[i];
+        enum err e = p->error;
+        if (!e && p->cursor.end)
+            e = FAULT_ASKED(g->rules[m->rule].consumer, m->event.actor);
+        if (e || !p->cursor.end) {
+            work_message(g, t, m);
+            continue;
+        }
+        c->messages[kept] = *m;
+        c->pages[kept++] = *p; /* its members stay where they are */
+    }
+    c->count = kept;
+}
+
+/* All of one rule: a step is of one lane, and a crowd of one rule. */
+static void deliver_together(struct engine *g, struct tally *t, struct crowd *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        c->calls[i] = (struct sink_call){
+            .event = &c->messages[i].event, .members = c->pages[i].members, .n = c->pages[i].n};
+    FAULT(batch_before_sink);
+    enum err e = g->rules[c->messages[0].rule].sinks(&g->env, c->calls, c->count);
+    FAULT(batch_after_sink);
+    for (size_t i = 0; i < c->count; i++) {
+        const struct bus_message *m = &c->messages[i];
+        if (e) {
+            deliver_page(g, t, m, &c->pages[i].cursor, c->pages[i].members, c->pages[i].n);
+            continue;
+        }
+        struct bus_report r = {.next = c->pages[i].cursor.after, .at_end = true};
+        t->weight += c->pages[i].n;
+        succeed(g, t, m, &r, c->pages[i].n, &(struct act){.result = c->calls[i].result});
+    }
+}
+
+static uint32_t work_together(struct engine *g, struct tally *t, uint32_t granted)
+{
+    struct crowd c;
+    struct bus_message m;
+    uint32_t used = 0;
+    c.count = 0;
+    while (used < granted && t->weight < WORKER_MEMBERS &&
+           bus_take(g->bus, (uint16_t)t->o.lane, t->o.now_us, &m)) {
+        used++;
+        if (!begin_message(g, t, &m))
+            continue;
+        if (may_go_together(g, &m) && (c.count == 0 || c.messages[0].rule == m.rule))
+            c.messages[c.count++] = m;
+        else
+            work_message(g, t, &m);
+    }
+    if (c.count == 1) {
+        work_message(g, t, &c.messages[0]);
+    } else if (c.count > 1) {
+        read_audiences(g, t, &c);
+        if (c.count > 0)
+            deliver_together(g, t, &c);
+    }
+    return used;
+}
+
+static uint32_t work_one_by_one(struct engine *g, struct tally *t, uint32_t granted)
+{
+    struct bus_message m;
+    uint32_t used = 0;
+    while (used < granted && t->weight < WORKER_MEMBERS &&
+           bus_take(g->bus, (uint16_t)t->o.lane, t->o.now_us, &m)) {
+        used++;
+        if (begin_message(g, t, &m))
+            work_message(g, t, &m);
+    }
+    return used;
 }
 
 /* ---- the end of a step ---- */
@@ -271,13 +393,8 @@ static bool work_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t 
     t.weight = 0;
     t.failed = t.succeeded = 0;
     t.error = OK;
-    struct bus_message m;
-    uint32_t used = 0;
-    while (used < granted && t.weight < WORKER_MEMBERS &&
-           bus_take(g->bus, (uint16_t)lane, now_us, &m)) {
-        used++;
-        work_message(g, &t, &m);
-    }
+    uint32_t used = lane == LANE_SMALL && g->env.views->remote ? work_together(g, &t, granted)
+                                                               : work_one_by_one(g, &t, granted);
     if (used) {
         count_for_breaker(g, &t);
         outcomes_end(g, &t.o);

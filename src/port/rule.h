@@ -67,6 +67,15 @@ struct sink_result {
  * RECONCILE) means that nobody knows whether it happened: it is never tried again blindly. */
 typedef enum err (*sink_fn)(struct sink_env *env, const struct event *e, const uint64_t *members,
                             size_t n, struct sink_result *result);
+/* The same for several events, each with members of its own. An error says nothing of any of them:
+ * each is then delivered by itself. */
+struct sink_call {
+    const struct event *event;
+    const uint64_t *members;
+    size_t n;
+    struct sink_result result;
+};
+typedef enum err (*sinks_fn)(struct sink_env *env, struct sink_call *calls, size_t n);
 /* The same for one member inside a transaction, for sinks whose effect is in truth and whose inbox
  * entry must commit with it. */
 typedef enum err (*tx_sink_fn)(struct tx *tx, struct sink_env *env, const struct event *e,
@@ -104,6 +113,8 @@ struct rule {
     enum audience_kind audience;
     sink_fn sink;       /* or … */
     tx_sink_fn tx_sink; /* … this one, with EFFECT_TRUTH and an inbox */
+    sinks_fn sinks;     /* NULL: none. For whole audiences that are small, where each call of the
+                           sink would be a trip; without an inbox */
     enum lane
         lane; /* TO_FOLLOWERS in LANE_SMALL: moved to ACTIVE and REST when more than one batch */
     uint16_t batch; /* members a call at most; with an inbox the sink gets them one by one */

@@ -98,6 +98,22 @@ struct audience_cursor {
     bool end;       /* set when the walk is over */
 };
 
+/* One of several pages that are asked for at once; as views_audience's arguments. */
+struct audience_page {
+    uint64_t author;
+    struct audience_cursor cursor;
+    uint64_t *members;
+    size_t max, n;
+    enum err error; /* of this page: then its cursor is as it was */
+};
+
+/* One of several posts that are pushed at once. */
+struct view_push {
+    uint64_t post;
+    const uint64_t *members;
+    size_t n, added;
+};
+
 struct view_stats {
     uint64_t accounts, follows, timelines, entries, dropped, pull_lists, bytes;
     uint64_t timeline_bytes; /* of bytes: the timelines' entries, slack and headers */
@@ -120,6 +136,9 @@ struct views_ops {
                      size_t *added);
     enum err (*retract)(struct views *v, uint64_t post, const uint64_t *members, size_t n,
                         size_t *removed);
+    /* Several of the above in one trip. NULL: they are done one after the other. */
+    void (*audiences)(struct views *v, struct audience_page *pages, size_t n);
+    enum err (*pushes)(struct views *v, struct view_push *pushes, size_t n);
     enum err (*rebuild)(struct views *v, uint64_t viewer, enum view_rebuild step,
                         const uint64_t *ids, size_t n, uint64_t floor);
     enum err (*edge)(struct views *v, uint64_t viewer, uint64_t author, bool backfill,
@@ -176,6 +195,34 @@ static inline enum err views_push(struct views *v, uint64_t post, const uint64_t
                                   size_t *added)
 {
     return v->ops->push(v, post, members, n, added);
+}
+
+/* Several walks, each a page further. */
+static inline void views_audiences(struct views *v, struct audience_page *pages, size_t n)
+{
+    if (v->ops->audiences) {
+        v->ops->audiences(v, pages, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct audience_page *p = &pages[i];
+        struct audience_cursor cursor = p->cursor;
+        p->n = 0;
+        p->error = views_audience(v, p->author, &cursor, p->members, p->max, &p->n);
+        if (!p->error)
+            p->cursor = cursor;
+    }
+}
+
+/* Several posts, each to members of its own. An error: any of them may have been pushed. */
+static inline enum err views_pushes(struct views *v, struct view_push *pushes, size_t n)
+{
+    if (v->ops->pushes)
+        return v->ops->pushes(v, pushes, n);
+    enum err e = OK;
+    for (size_t i = 0; i < n && !e; i++)
+        e = views_push(v, pushes[i].post, pushes[i].members, pushes[i].n, &pushes[i].added);
+    return e;
 }
 
 /* Takes a post out of the members' timelines: housekeeping after a delete. */

@@ -9,6 +9,8 @@
  *
  * Members are account ids. A walk goes by id; the last one met is the position, so that it stays
  * valid whoever comes or goes, and whichever process walks on. */
+#include <string.h>
+
 #include "base/hash.h"
 #include "view/redis/engine.h"
 #include "view/redis/slot.h"
@@ -148,6 +150,63 @@ enum err redis_audience(struct views *v, uint64_t author, struct audience_cursor
     return e;
 }
 
+static bool is_plain(const struct audience_page *p)
+{
+    return p->cursor.part == AUDIENCE_ALL && !p->cursor.end && p->max > 0 && p->max < READ_MAX;
+}
+
+/* Takes up the replies to one page's two commands. */
+static void read_page(struct redis_views *r, struct batch *b, size_t at, struct audience_page *p)
+{
+    uint64_t ids[READ_MAX];
+    if (!reply_is(b, at + 1, 1) || is_lost(r)) {
+        p->error = ERR_UNAVAILABLE;
+        return;
+    }
+    size_t got = reply_ids(batch_reply(b, at), ids, p->max + 1);
+    p->n = got < p->max ? got : p->max;
+    memcpy(p->members, ids, p->n * sizeof *ids);
+    if (p->n > 0)
+        p->cursor.after = p->members[p->n - 1];
+    p->cursor.end = got <= p->max;
+}
+
+/* One trip for the pages of whole audiences; the others go one by one. */
+void redis_audiences(struct views *v, struct audience_page *pages, size_t n)
+{
+    struct redis_views *r = redis_of(v);
+    struct batch *b = batch_borrow(r);
+    for (size_t i = 0; i < n; i++) {
+        struct audience_page *p = &pages[i];
+        struct key k;
+        p->n = 0;
+        p->error = OK;
+        if (!is_plain(p))
+            continue;
+        key_of_bucket(&k, KEY_PEOPLE, bucket_of(p->author));
+        queue_followers(r, b, p->author, p->cursor.after, p->max + 1);
+        queue_complete(r, b, k.slot);
+    }
+    enum err e = batch_flush(b);
+    if (!e && !batch_all_good(b, NULL))
+        e = ERR_UNAVAILABLE;
+    for (size_t i = 0, at = 0; i < n; i++) {
+        struct audience_page *p = &pages[i];
+        if (is_plain(p)) {
+            p->error = e;
+            if (!e)
+                read_page(r, b, at, p);
+            at += 2;
+        } else {
+            struct audience_cursor cursor = p->cursor;
+            p->error = redis_audience(v, p->author, &cursor, p->members, p->max, &p->n);
+            if (!p->error)
+                p->cursor = cursor;
+        }
+    }
+    batch_return(r, b);
+}
+
 /* ---- pushing ---- */
 
 static void queue_trim(struct redis_views *r, struct batch *b, const struct key *timeline)
@@ -161,16 +220,14 @@ static bool trims(uint64_t post, uint64_t member)
     return hash_u64(post ^ member * UINT64_C(0x9e3779b97f4a7c15)) % TRIM_ONE_IN == 0;
 }
 
-static enum err push_some(struct redis_views *r, struct batch *b, uint64_t post,
-                          const uint64_t *members, size_t n, size_t *added)
+static void queue_push(struct redis_views *r, struct batch *b, uint64_t post,
+                       const uint64_t *members, size_t n)
 {
     char score[24], digits[ID_DIGITS];
     struct str score_text = {score, 0}, post_text = {digits, sizeof digits};
     score_text.len =
         (size_t)snprintf(score, sizeof score, "%llu", (unsigned long long)id_score(post));
     id_digits(post, digits);
-    size_t removed = 0;
-    batch_reset(b);
     for (size_t i = 0; i < n; i++) {
         struct key k;
         key_of_account(&k, KEY_TIMELINE, members[i]);
@@ -182,17 +239,39 @@ static enum err push_some(struct redis_views *r, struct batch *b, uint64_t post,
         if (trims(post, members[i]))
             queue_trim(r, b, &k);
     }
+}
+
+static enum err flush_pushes(struct redis_views *r, struct batch *b)
+{
     if (r->safe_pushes)
         batch_replicate(b);
     enum err e = batch_flush(b);
-    if (!e && !batch_all_good(b, "WRONGTYPE"))
-        e = ERR_UNAVAILABLE;
-    for (size_t i = 0, at = 0; !e && i < n; i++) {
+    return !e && !batch_all_good(b, "WRONGTYPE") ? ERR_UNAVAILABLE : e;
+}
+
+/* The replies to what queue_push queued, from command `at` on; returns where the next one's begin.
+ */
+static size_t note_push(struct redis_views *r, struct batch *b, size_t at, uint64_t post,
+                        const uint64_t *members, size_t n, size_t *added)
+{
+    size_t removed = 0;
+    for (size_t i = 0; i < n; i++) {
         *added += batch_integer(b, at++, 0) == 1;
         if (trims(post, members[i]))
             removed += (size_t)batch_integer(b, at++, 0);
     }
     tally_add(r, TALLY_ENTRIES, -(int64_t)removed);
+    return at;
+}
+
+static enum err push_some(struct redis_views *r, struct batch *b, uint64_t post,
+                          const uint64_t *members, size_t n, size_t *added)
+{
+    batch_reset(b);
+    queue_push(r, b, post, members, n);
+    enum err e = flush_pushes(r, b);
+    if (!e)
+        note_push(r, b, 0, post, members, n, added);
     return e;
 }
 
@@ -207,6 +286,38 @@ enum err redis_push(struct views *v, uint64_t post, const uint64_t *members, siz
         e = push_some(r, b, post, members + from, n - from < PUSH_A_FLUSH ? n - from : PUSH_A_FLUSH,
                       added);
     tally_add(r, TALLY_ENTRIES, (int64_t)*added);
+    batch_return(r, b);
+    tally_pour(r);
+    return e;
+}
+
+/* As many posts at a time as fit into a flush; one that does not fit goes by itself. */
+enum err redis_pushes(struct views *v, struct view_push *pushes, size_t n)
+{
+    struct redis_views *r = redis_of(v);
+    struct batch *b = batch_borrow(r);
+    enum err e = OK;
+    for (size_t from = 0, to; !e && from < n; from = to) {
+        size_t members = pushes[from].n, at = 0, added = 0;
+        for (to = from + 1; to < n && members + pushes[to].n <= PUSH_A_FLUSH; to++)
+            members += pushes[to].n;
+        if (members > PUSH_A_FLUSH) {
+            e = redis_push(v, pushes[from].post, pushes[from].members, pushes[from].n,
+                           &pushes[from].added);
+            continue;
+        }
+        batch_reset(b);
+        for (size_t i = from; i < to; i++)
+            queue_push(r, b, pushes[i].post, pushes[i].members, pushes[i].n);
+        e = flush_pushes(r, b);
+        for (size_t i = from; !e && i < to; i++) {
+            struct view_push *p = &pushes[i];
+            p->added = 0;
+            at = note_push(r, b, at, p->post, p->members, p->n, &p->added);
+            added += p->added;
+        }
+        tally_add(r, TALLY_ENTRIES, (int64_t)added);
+    }
     batch_return(r, b);
     tally_pour(r);
     return e;

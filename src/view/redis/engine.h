@@ -163,6 +163,8 @@ enum err redis_audience(struct views *v, uint64_t author, struct audience_cursor
                         uint64_t *members, size_t max, size_t *n);
 enum err redis_push(struct views *v, uint64_t post, const uint64_t *members, size_t n,
                     size_t *added);
+void redis_audiences(struct views *v, struct audience_page *pages, size_t n);
+enum err redis_pushes(struct views *v, struct view_push *pushes, size_t n);
 enum err redis_retract(struct views *v, uint64_t post, const uint64_t *members, size_t n,
                        size_t *removed);
 enum err redis_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t *ids, size_t max,
