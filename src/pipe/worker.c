@@ -25,7 +25,7 @@
 
 enum {
     MESSAGE_WEIGHT = 16,            /* what a message costs at least, in members */
-    TOGETHER_MEMBERS = 64,          /* of an audience that is delivered to together with others */
+    TOGETHER_MEMBERS = 32,          /* of an audience that is delivered to together with others */
     REPORT_AGAIN_US = 100 * 1000,   /* until a unit whose outcome could not be told */
     UNKNOWN_AGAIN_US = 5000 * 1000, /* until a unit that only newer programs know */
     LOOK_AT_LEAST_US = 250 * 1000,  /* shared: in case the bus could not wake us */
@@ -267,10 +267,12 @@ static void read_audiences(struct engine *g, struct tally *t, struct crowd *c)
     size_t kept = 0;
     for (size_t i = 0; i < c->count; i++) {
         const struct bus_message *m = &c->messages[i];
-        c->pages[i] = (struct audience_page){.author = m->event.actor,
-                                             .cursor = m->cursor,
-                                             .members = c->members[i],
-                                             .max = TOGETHER_MEMBERS};
+        size_t batch = g->rules[m->rule].batch;
+        c->pages[i] =
+            (struct audience_page){.author = m->event.actor,
+                                   .cursor = m->cursor,
+                                   .members = c->members[i],
+                                   .max = batch < TOGETHER_MEMBERS ? batch : TOGETHER_MEMBERS};
     }
     views_audiences(g->env.views, c->pages, c->count);
     for (size_t i = 0; i < c->count; i++) {

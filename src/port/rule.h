@@ -67,8 +67,8 @@ struct sink_result {
  * RECONCILE) means that nobody knows whether it happened: it is never tried again blindly. */
 typedef enum err (*sink_fn)(struct sink_env *env, const struct event *e, const uint64_t *members,
                             size_t n, struct sink_result *result);
-/* The same for several events, each with members of its own. An error says nothing of any of them:
- * each is then delivered by itself. */
+/* The same for several events, each with members of its own, or none. An error says nothing of any
+ * of them: each is then delivered by itself. */
 struct sink_call {
     const struct event *event;
     const uint64_t *members;

@@ -93,6 +93,8 @@ void dropped_account(struct views *v, uint64_t id);
     X(active_and_rest_are_everyone)                                                                \
     X(who_wakes_up_after_the_clock_was_set_back_is_met)                                            \
     X(a_push_adds_once)                                                                            \
+    X(several_posts_are_pushed_at_once)                                                            \
+    X(several_audiences_are_read_at_once)                                                          \
     X(members_need_not_be_sorted)                                                                  \
     X(a_timeline_never_exceeds_its_cap)                                                            \
     X(pages_below_a_cursor_continue)                                                               \

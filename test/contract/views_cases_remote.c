@@ -35,6 +35,11 @@ static void assert_says_that_it_lost_everything(struct views *v)
     assert_int_equal(views_visible(v, 1, &author, 1, &visible), ERR_NEEDS_TRUTH);
     assert_int_equal(views_audience(v, 9, &cursor, ids, 4, &n), ERR_UNAVAILABLE);
     assert_int_equal(n, 0);
+    struct audience_page page = {.author = 9, .members = ids, .max = 4, .n = 7};
+    views_audiences(v, &page, 1);
+    assert_int_equal(page.error, ERR_UNAVAILABLE);
+    assert_int_equal(page.n, 0);
+    assert_false(page.cursor.end);
     assert_int_equal(views_rebuild_begin(v, 1), ERR_CONFLICT);
     assert_int_equal(views_rebuild_anew(v, 1), ERR_CONFLICT);
     assert_int_equal(views_neighbours(v, 1, false, 0, ids, 4, &n), ERR_NEEDS_TRUTH);

@@ -19,6 +19,85 @@ void a_push_adds_once(void **state)
     assert_int_equal(s.entries, 6);
 }
 
+/* Few and many members, none at all, the same person twice, a post that is there already. */
+void several_posts_are_pushed_at_once(void **state)
+{
+    enum { MANY = 2100 };
+    struct views *v = ((struct fixture *)*state)->v;
+    static uint64_t crowd[MANY];
+    for (uint64_t i = 0; i < PEOPLE; i++)
+        follow(v, i + 1, 1000);
+    struct members m = followers(v, 1000);
+    assert_int_equal(m.n, PEOPLE);
+    for (size_t i = 0; i < MANY; i++)
+        crowd[i] = m.handles[i % PEOPLE];
+    struct view_push pushes[] = {
+        {.post = 30, .members = m.handles, .n = 2, .added = 99},
+        {.post = 20, .members = m.handles, .n = 0, .added = 99},
+        {.post = 10, .members = crowd, .n = MANY},
+        {.post = 30, .members = m.handles + 1, .n = 2},
+        {.post = 40, .members = m.handles, .n = PEOPLE},
+    };
+    assert_int_equal(views_pushes(v, pushes, COUNT_OF(pushes)), OK);
+    const size_t added[] = {2, 0, PEOPLE, 1, PEOPLE};
+    for (size_t i = 0; i < COUNT_OF(pushes); i++)
+        assert_int_equal(pushes[i].added, added[i]);
+    HOME_IS(v, 1, 0, 40, 30, 10);
+    HOME_IS(v, 3, 0, 40, 30, 10);
+    HOME_IS(v, 4, 0, 40, 10);
+    HOME_IS(v, PEOPLE, 0, 40, 10);
+    struct view_stats s;
+    views_stats(v, &s);
+    assert_int_equal(s.entries, 2 * PEOPLE + 3);
+    assert_int_equal(views_pushes(v, pushes, COUNT_OF(pushes)), OK);
+    for (size_t i = 0; i < COUNT_OF(pushes); i++)
+        assert_int_equal(pushes[i].added, 0);
+}
+
+/* Each page as if it had been asked for alone: whole, exactly full, with more to come, of nobody,
+ * of a part, from the middle. */
+void several_audiences_are_read_at_once(void **state)
+{
+    enum { ROOM = 8 };
+    struct views *v = ((struct fixture *)*state)->v;
+    static const uint64_t counts[] = {0, 3, ROOM, ROOM + 1, 20};
+    for (uint64_t a = 0; a < COUNT_OF(counts); a++) {
+        account(v, 1000 + a);
+        for (uint64_t i = 1; i <= counts[a]; i++)
+            follow(v, i, 1000 + a);
+    }
+    struct audience_page pages[COUNT_OF(counts) + 2];
+    uint64_t members[COUNT_OF(pages)][ROOM];
+    for (size_t i = 0; i < COUNT_OF(pages); i++)
+        pages[i] = (struct audience_page){.author = 1000 + i, .members = members[i], .max = ROOM};
+    struct members all = followers(v, 1004);
+    pages[5].author = pages[6].author = 1004;
+    pages[5].cursor.after = all.handles[ROOM - 1];
+    pages[6].cursor = (struct audience_cursor){
+        .part = AUDIENCE_ACTIVE, .active_since_ms = NOW_MS + DAY_MS, .started_ms = NOW_MS};
+    views_audiences(v, pages, COUNT_OF(pages));
+    for (size_t i = 0; i < COUNT_OF(pages); i++) {
+        struct audience_cursor cursor = {.part = pages[i].cursor.part,
+                                         .active_since_ms = pages[i].cursor.active_since_ms,
+                                         .started_ms = pages[i].cursor.started_ms};
+        if (i == 5)
+            cursor.after = all.handles[ROOM - 1];
+        uint64_t alone[ROOM];
+        size_t n = 0;
+        enum err e = views_audience(v, pages[i].author, &cursor, alone, ROOM, &n);
+        assert_int_equal(pages[i].error, OK);
+        assert_int_equal(e, OK);
+        assert_int_equal(pages[i].n, n);
+        assert_memory_equal(members[i], alone, n * sizeof alone[0]);
+        assert_int_equal(pages[i].cursor.end, cursor.end);
+        assert_true(cursor.end || pages[i].cursor.after == cursor.after);
+    }
+    assert_int_equal(pages[2].n, ROOM);
+    assert_true(pages[2].cursor.end);
+    assert_false(pages[3].cursor.end);
+    assert_int_equal(pages[5].n, ROOM);
+}
+
 void members_need_not_be_sorted(void **state)
 {
     struct views *v = ((struct fixture *)*state)->v;

@@ -58,6 +58,38 @@ static struct str repeat(const char *code_point, size_t n, char *out)
     return (struct str){out, n * len};
 }
 
+struct told {
+    struct post_new in;
+    struct arena arena;
+    struct str author;
+};
+
+static enum err create_and_tell(struct tx *tx, void *arg)
+{
+    struct told *t = arg;
+    struct post_card card;
+    t->in.author_json = &t->author;
+    return post_create(tx, &t->in, &t->arena, &card);
+}
+
+static void the_author_is_told_as_the_post_is_counted(void **state)
+{
+    (void)state;
+    struct told t = {.in = {.author = bob, .caption = STR("hello")}};
+    char expected[160];
+    arena_init(&t.arena);
+    snprintf(expected, sizeof expected,
+             "{\"id\":\"%llu\",\"username\":\"bob\",\"display_name\":\"\",\"avatar_url\":null}",
+             (unsigned long long)bob);
+    assert_int_equal(db_write(w.db, create_and_tell, &t, NULL), OK);
+    assert_int_equal(t.author.len, strlen(expected));
+    assert_memory_equal(t.author.ptr, expected, t.author.len);
+    assert_int_equal(number("SELECT post_count FROM accounts WHERE id = $1", bob), 1);
+    t.in.author = 4711;
+    assert_int_equal(db_write(w.db, create_and_tell, &t, NULL), ERR_FORBIDDEN);
+    arena_done(&t.arena);
+}
+
 static void captions_are_limited_by_code_points(void **state)
 {
     (void)state;
@@ -377,6 +409,7 @@ static void a_post_is_drawn_in_the_promised_shape(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_author_is_told_as_the_post_is_counted),
         cmocka_unit_test(captions_are_limited_by_code_points),
         cmocka_unit_test(only_the_active_may_post),
         cmocka_unit_test(the_delivery_is_decided_once),

@@ -166,6 +166,22 @@ static void a_late_push_of_a_deleted_post_adds_nothing(void **state)
     assert_int_equal(result.delivered, 0);
     assert_int_equal(views_home(w.views, ada, UINT64_MAX, ids, IDS, &n, &floor), OK);
     assert_int_equal(n, 0);
+
+    /* Among others: they are not kept from anybody. */
+    uint64_t shown[] = {post + 1, post + 2};
+    struct event events[] = {{.type = EVENT_POST_CREATED, .actor = bob, .object = shown[0]},
+                             late,
+                             {.type = EVENT_POST_CREATED, .actor = bob, .object = shown[1]}};
+    struct sink_call calls[] = {{.event = &events[0], .members = members, .n = 1},
+                                {.event = &events[1], .members = members, .n = 1},
+                                {.event = &events[2], .members = members, .n = 1}};
+    assert_int_equal(views_push(w.views, shown[1], members, 1, &n), OK);
+    assert_int_equal(sink_pushes(&env, calls, 3), OK);
+    assert_true(calls[0].result.delivered == 1 && calls[0].result.repeated == 0);
+    assert_true(calls[1].result.delivered == 0 && calls[1].result.skipped == 1);
+    assert_true(calls[2].result.delivered == 0 && calls[2].result.repeated == 1);
+    assert_int_equal(views_home(w.views, ada, UINT64_MAX, ids, IDS, &n, &floor), OK);
+    assert_int_equal(n, 2);
 }
 
 static void cleaning_up_takes_ids_out_of_timelines(void **state)
