@@ -16,6 +16,7 @@
 #include "api/cors.h"
 #include "api/edge.h"
 #include "api/forward.h"
+#include "api/handlers.h"
 #include "api/routes.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -361,6 +362,18 @@ static void write_done(struct db_job *job, enum err result, const char *detail)
     finish(r, result);
 }
 
+/* Handlers whose first statement is known before they run. With a key, the key comes first. */
+static void name_opening(struct request *r)
+{
+    static const struct {
+        handler_fn handler;
+        void (*name)(struct call *c);
+    } openings[] = {{posts_create, posts_open}};
+    for (size_t i = 0; i < COUNT_OF(openings) && !r->keyed; i++)
+        if (r->call.route->handler == openings[i].handler)
+            openings[i].name(&r->call);
+}
+
 /* ---- before the handler ---- */
 
 static enum err check_policy(struct request *r)
@@ -535,6 +548,7 @@ static void proceed(struct request *r)
     case MODE_WRITE:
         r->on_loop = false;
         c->job = (struct db_job){.run = write_run, .done = write_done};
+        name_opening(r);
         e = db_submit(c->api->db, &c->job);
         if (e)
             finish(r, e);

@@ -24,6 +24,15 @@ static enum err answer_post(struct call *c, struct tx *tx, uint64_t id)
     return e;
 }
 
+/* Not for what will be refused: it would have been counted in vain, and its neighbours with it. */
+void posts_open(struct call *c)
+{
+    const json_t *caption = json_object_get(c->body, "caption");
+    struct str text = {json_string_value(caption), json_string_length(caption)};
+    if (c->api->cards->shared && text.ptr && post_caption_fits(text))
+        post_open(&c->job, c->caller.account);
+}
+
 enum err posts_create(struct call *c, struct tx *tx)
 {
     struct post_new in = {.author = c->caller.account};

@@ -34,6 +34,7 @@ enum {
     PG_EARLY_MS = 10,          /* an event may be so much older than its transaction … */
     PG_MARGIN_MS = 25,         /* … and the horizon stays so far behind the oldest one */
     PG_BEGINS_FIRST = 256,     /* transactions that wait for their BEGIN after one was too late */
+    PG_OPENINGS_MAX = 64,      /* of jobs, run at once */
     PG_STRIPES = 256
 };
 
@@ -62,10 +63,11 @@ struct pg_statement {
 enum pg_sent_kind {
     PG_SENT_CONTROL, /* BEGIN and the like, and PREPARE */
     PG_SENT_COMMIT,
-    PG_SENT_WRITE, /* a statement without rows */
-    PG_SENT_XID,   /* the transaction's own id */
-    PG_SENT_TIME,  /* the server's time when the transaction had begun */
-    PG_SENT_QUERY, /* a statement with rows: its reader takes them */
+    PG_SENT_WRITE,   /* a statement without rows */
+    PG_SENT_XID,     /* the transaction's own id */
+    PG_SENT_TIME,    /* the server's time when the transaction had begun */
+    PG_SENT_QUERY,   /* a statement with rows: its reader takes them */
+    PG_SENT_OPENING, /* the same of a job that has not begun: kept for it */
     PG_SENT_SYNC
 };
 
@@ -106,6 +108,9 @@ struct pg_link {
     size_t statement_count;
     uint32_t names_given;
     struct buf scratch; /* DB_IDS arguments as arrays */
+
+    PGresult *openings[PG_OPENINGS_MAX]; /* what they returned, in the order they were sent in */
+    size_t opening_count;
 };
 
 void pg_link_init(struct pg_link *l, struct pg_db *db, enum pg_role role);
@@ -152,13 +157,16 @@ void pg_failure_describe(const struct pg_failure *f, char detail[TX_DETAIL_MAX])
 struct pg_tx {
     struct tx base;
     struct pg_link *link;
-    struct pg_rows *open;    /* rows not yet done */
-    bool begun;              /* BEGIN is sent */
-    bool careful;            /* writes run one by one, each under a savepoint */
-    bool wrote;              /* the present job sent a write */
-    bool dirty;              /* … or any job of this transaction */
-    bool unasked;            /* a write was sent since the transaction's id was last asked for */
-    size_t deferred;         /* writes sent and not looked at */
+    struct pg_rows *open; /* rows not yet done */
+    bool begun;           /* BEGIN is sent */
+    bool careful;         /* writes run one by one, each under a savepoint */
+    bool wrote;           /* the present job sent a write */
+    bool dirty;           /* … or any job of this transaction */
+    bool unasked;         /* a write was sent since the transaction's id was last asked for */
+    size_t deferred;      /* writes sent and not looked at */
+    const char *opening;  /* of the present job, run ahead and not asked for yet: NULL: none */
+    uint64_t opening_id;
+    PGresult *opened;        /* what it returned */
     enum err poison;         /* the transaction cannot commit any more, because of this … */
     enum pg_trouble trouble; /* … which is of this sort */
 };
@@ -166,6 +174,15 @@ struct pg_tx {
 void pg_tx_begin(struct pg_tx *tx, struct pg_link *l, bool writable);
 /* Before each further job of the same transaction. */
 void pg_tx_next_job(struct pg_tx *tx);
+/* Runs the openings of `n` jobs, which have the same one, in one trip. results[i] is of ids[i] and
+ * the caller's; nothing on failure. */
+enum err pg_tx_open_jobs(struct pg_tx *tx, const char *opening, const uint64_t *ids, size_t n,
+                         PGresult **results);
+/* What the present job's opening returned, for when it asks; after pg_tx_next_job. Takes it over.
+ */
+void pg_tx_give_opening(struct pg_tx *tx, const char *opening, uint64_t id, PGresult *result);
+/* The job has run: true when it never asked for an opening that changed something. */
+bool pg_tx_end_opening(struct pg_tx *tx);
 /* Closes rows left open and returns what the job must end with, given what run() said. */
 enum err pg_tx_end_job(struct pg_tx *tx, enum err result);
 /* Begins, and waits for it: every id given from now on is younger than the transaction. */
@@ -208,6 +225,8 @@ struct pg_rows {
 struct pg_rows *pg_rows_open(struct pg_tx *tx);
 /* The query is sent: waits for its first row, or for all of them. */
 enum err pg_rows_start(struct pg_rows *r, bool streamed, bool careful);
+/* Instead: rows that are there already. */
+void pg_rows_put(struct pg_rows *r, PGresult *result);
 void pg_rows_close(struct pg_rows *r);
 /* Takes all rows still on the way, so that the connection is free. False: lost, or too many. */
 bool pg_rows_put_aside(struct pg_rows *r);
@@ -251,6 +270,7 @@ struct pg_slot {
     struct db_job *job;
     enum err result;
     struct event_list events;
+    PGresult *opened; /* by an opening that was run ahead; NULL: it was not */
 };
 
 struct pg_writer {

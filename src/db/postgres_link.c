@@ -294,7 +294,12 @@ bool pg_link_settle(struct pg_link *l)
         if (r)
             take_answer(l, &s, r);
         bool whole = !r || s.kind == PG_SENT_SYNC;
-        PQclear(r);
+        if (r && s.kind == PG_SENT_OPENING && PQresultStatus(r) == PGRES_TUPLES_OK) {
+            CHECK(l->opening_count < PG_OPENINGS_MAX);
+            l->openings[l->opening_count++] = r;
+        } else {
+            PQclear(r);
+        }
         if (whole)
             pg_link_drop_oldest(l);
     }
@@ -377,12 +382,13 @@ static bool connect_within(struct pg_link *l)
     return false;
 }
 
-/* Writers never scan a table: all their statements have an index, and a scan of a still small
- * table would count as having read all of it, which fails other serializable transactions. So there
- * is one plan for each of their statements, which is made once: left alone the server makes some of
- * them anew each time, because it takes an array for longer than it is, and that costs more than
- * the statement itself. A node
- * that froze in the middle of a transaction must not hold its rows, and the horizon, for long. */
+/* No table is scanned where an index will do: all statements have one. A plan that was made while a
+ * table was small, or known to be empty, is kept while it grows; and a writer's scan counts as
+ * having read all of the table, which fails other serializable transactions. So there is one plan
+ * for each of a writer's statements, which is made once: left alone the server makes some of them
+ * anew each time, because it takes an array for longer than it is, and that costs more than the
+ * statement itself. A node that froze in the middle of a transaction must not hold its rows, and
+ * the horizon, for long. */
 static bool apply_settings(struct pg_link *l)
 {
     long long ms = (long long)l->db->config.statement_timeout_ms;
@@ -390,11 +396,10 @@ static bool apply_settings(struct pg_link *l)
     snprintf(sql, sizeof sql,
              "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL %s;"
              "SET statement_timeout = %lld; SET jit = off; SET lock_timeout = %d;"
-             "SET idle_in_transaction_session_timeout = %d; SET enable_seqscan = %s;"
+             "SET idle_in_transaction_session_timeout = %d; SET enable_seqscan = off;"
              "SET client_min_messages = error; SET plan_cache_mode = %s",
              l->role == PG_WRITER ? "SERIALIZABLE, READ WRITE" : "REPEATABLE READ, READ ONLY", ms,
              l->role == PG_WRITER ? PG_LOCK_WAIT_MS : 0, l->role == PG_WRITER ? PG_IDLE_MS : 0,
-             l->role == PG_WRITER ? "off" : "on",
              l->role == PG_WRITER ? "force_generic_plan" : "auto");
     if (!PQsendQuery(l->handle, sql)) {
         lose(l, PQerrorMessage(l->handle));

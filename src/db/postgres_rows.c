@@ -151,6 +151,14 @@ enum err pg_rows_start(struct pg_rows *r, bool streamed, bool careful)
     return r->error;
 }
 
+void pg_rows_put(struct pg_rows *r, PGresult *result)
+{
+    if (PQntuples(result) > 0)
+        keep(r, result);
+    else
+        PQclear(result);
+}
+
 void pg_rows_close(struct pg_rows *r)
 {
     PGresult *rest;

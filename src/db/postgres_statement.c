@@ -13,7 +13,11 @@
  *    the port's contract. So the transaction is run again carefully: every write waits and has a
  *    savepoint to go back to. Writes that expect conflicts say ON CONFLICT and never get here.
  *  - The transaction's own id must be known before COMMIT is sent, or a lost answer could not be
- *    looked up. The question for it travels with the first statement that waits after a write. */
+ *    looked up. The question for it travels with the first statement that waits after a write.
+ *
+ * Jobs that name their openings (port/db.h) need not wait for them one by one: a group's are sent
+ * together, and each job finds its own answer there. So a group of posts is two trips: all its
+ * counters, then all its rows with COMMIT. */
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -464,10 +468,71 @@ static enum err exec_carefully(struct pg_tx *tx, struct pg_statement *s,
     return tx->poison ? tx->poison : ERR_CONFLICT;
 }
 
+/* ---- openings ---- */
+
+enum err pg_tx_open_jobs(struct pg_tx *tx, const char *opening, const uint64_t *ids, size_t n,
+                         PGresult **results)
+{
+    struct pg_link *l = tx->link;
+    CHECK(n <= PG_OPENINGS_MAX && l->opening_count == 0);
+    for (size_t i = 0; i < n; i++) {
+        struct pg_statement *s = open_statement(tx, opening, 1);
+        if (!s || send_statement(tx, s, DB_ARGS(DB_I64(ids[i])), PG_SENT_OPENING))
+            break;
+    }
+    if (!tx->poison && !end_round(tx))
+        pg_link_settle(l);
+    enum err e = pg_tx_take_failure(tx);
+    if (!e && l->opening_count != n)
+        e = pg_tx_misuse(tx, "an opening must return rows", opening);
+    for (size_t i = 0; i < l->opening_count; i++) {
+        if (e)
+            PQclear(l->openings[i]);
+        else
+            results[i] = l->openings[i];
+    }
+    l->opening_count = 0;
+    return e;
+}
+
+void pg_tx_give_opening(struct pg_tx *tx, const char *opening, uint64_t id, PGresult *result)
+{
+    tx->opening = opening;
+    tx->opening_id = id;
+    tx->opened = result;
+    tx->wrote = PQntuples(result) > 0;
+}
+
+bool pg_tx_end_opening(struct pg_tx *tx)
+{
+    bool left = tx->opened && PQntuples(tx->opened) > 0;
+    PQclear(tx->opened);
+    tx->opened = NULL;
+    return left;
+}
+
+static bool is_opening(const struct pg_tx *tx, const char *sql, const struct db_value *args,
+                       size_t n)
+{
+    return sql == tx->opening && n == 1 && args[0].kind == DB_KIND_I64 &&
+           (uint64_t)args[0].number == tx->opening_id;
+}
+
+static enum err take_opening(struct pg_tx *tx, struct db_rows *rows)
+{
+    struct pg_rows *r = pg_rows_open(tx);
+    rows->statement = r;
+    pg_rows_put(r, tx->opened);
+    tx->opened = NULL;
+    return OK;
+}
+
 enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_value *args, size_t n,
                            int64_t *changed)
 {
     struct pg_tx *tx = (struct pg_tx *)base;
+    if (tx->opened)
+        pg_tx_misuse(tx, "not the opening that was named", sql);
     struct pg_statement *s = open_statement(tx, sql, n);
     if (!s)
         return tx->poison;
@@ -514,8 +579,13 @@ enum err pg_statement_query(struct tx *base, const char *sql, const struct db_va
 {
     struct pg_tx *tx = (struct pg_tx *)base;
     struct pg_link *l = tx->link;
+    *rows = (struct db_rows){.tx = base};
+    if (tx->opened && !tx->poison && is_opening(tx, sql, args, n))
+        return take_opening(tx, rows);
+    if (tx->opened)
+        pg_tx_misuse(tx, "not the opening that was named", sql);
     struct pg_statement *s = open_statement(tx, sql, n);
-    *rows = (struct db_rows){.tx = base, .error = tx->poison};
+    rows->error = tx->poison;
     if (!s)
         return rows->error;
     bool careful = tx->careful && s->is_write, wrote_before = tx->wrote;

@@ -8,6 +8,10 @@
  * the common case; after anything else the transaction is undone and its jobs are run apart, each
  * in one of its own.
  *
+ * Jobs that follow each other in the queue with the same opening have their openings run in one
+ * trip, before the first of them. They go in the order of their ids: two groups that want the same
+ * rows wait for each other, at worst, and never in a circle.
+ *
  * Transactions that get in each other's way (SERIALIZABLE fails one of them) are run again. Fewer
  * writers in larger groups get in each other's way less: each failure halves the number of
  * transactions that may run at a time, and a while of peace allows one more. Who failed twice waits
@@ -78,13 +82,16 @@ static void put_in_slot(struct pg_writer *w, struct db_job *job)
     struct pg_slot *slot = &w->slots[w->count++];
     slot->job = job;
     slot->result = OK;
+    slot->opened = NULL;
 }
 
-static bool take_more(struct pg_writer *w)
+/* `opening`: only one that begins with it; NULL: any. */
+static bool take_more(struct pg_writer *w, const char *opening)
 {
     struct pg_writers *all = &w->db->writers;
     pthread_mutex_lock(&all->lock);
-    struct db_job *job = take_locked(all);
+    bool fits = all->head && (!opening || all->head->opening == opening);
+    struct db_job *job = fits ? take_locked(all) : NULL;
     pthread_mutex_unlock(&all->lock);
     if (job)
         put_in_slot(w, job);
@@ -157,6 +164,46 @@ static void leave(struct pg_writers *all, bool contended)
     pthread_cond_signal(&all->wake); /* who takes a job wakes the next when there is more */
 }
 
+/* ---- openings ---- */
+
+static void forget_openings(struct pg_writer *w)
+{
+    for (size_t i = 0; i < w->count; i++) {
+        PQclear(w->slots[i].opened);
+        w->slots[i].opened = NULL;
+    }
+}
+
+/* Runs the openings of the job in slot `at` and of those that follow it with the same one: slots,
+ * and jobs taken from the queue up to `share` in all. A single one is left to its job. */
+static enum err open_ahead(struct pg_writer *w, struct pg_tx *tx, size_t at, size_t share)
+{
+    const char *opening = w->slots[at].job->opening;
+    struct pg_slot *order[PG_OPENINGS_MAX] = {&w->slots[at]};
+    size_t n = 1;
+    if (!opening || tx->careful || w->slots[at].opened)
+        return OK;
+    while (n < PG_OPENINGS_MAX &&
+           (at + n < w->count || (w->count < share && take_more(w, opening))) &&
+           w->slots[at + n].job->opening == opening) {
+        struct pg_slot *slot = &w->slots[at + n];
+        size_t place = n++;
+        for (; place > 0 && order[place - 1]->job->opening_id > slot->job->opening_id; place--)
+            order[place] = order[place - 1];
+        order[place] = slot;
+    }
+    if (n == 1)
+        return OK;
+    uint64_t ids[PG_OPENINGS_MAX];
+    PGresult *results[PG_OPENINGS_MAX];
+    for (size_t i = 0; i < n; i++)
+        ids[i] = order[i]->job->opening_id;
+    enum err e = pg_tx_open_jobs(tx, opening, ids, n, results);
+    for (size_t i = 0; i < n && !e; i++)
+        order[i]->opened = results[i];
+    return e;
+}
+
 /* ---- one try ---- */
 
 /* Runs one job in the group's transaction. False: the transaction must be undone because of it. */
@@ -164,6 +211,9 @@ static bool run_slot(struct pg_tx *tx, struct pg_slot *slot)
 {
     struct db_job *job = slot->job;
     pg_tx_next_job(tx);
+    if (slot->opened)
+        pg_tx_give_opening(tx, job->opening, job->opening_id, slot->opened);
+    slot->opened = NULL;
     event_list_clear(&slot->events);
     tx->base.events = slot->events;
     job->detail[0] = '\0';
@@ -171,7 +221,8 @@ static bool run_slot(struct pg_tx *tx, struct pg_slot *slot)
     slot->events = tx->base.events;
     if (slot->result)
         memcpy(job->detail, tx->base.detail, TX_DETAIL_MAX);
-    return !tx->poison && !(slot->result && tx->wrote);
+    bool left = pg_tx_end_opening(tx);
+    return !tx->poison && !(slot->result && tx->wrote) && !left;
 }
 
 /* What to do when a try failed, and admission is still held. A single job's own failure is its
@@ -180,6 +231,7 @@ static enum pg_end give_up(struct pg_writer *w, struct pg_tx *tx, bool *careful)
 {
     enum pg_trouble trouble = tx->trouble;
     pg_tx_roll_back(tx);
+    forget_openings(w);
     if (trouble == PG_CONTENTION)
         return PG_AGAIN_LATER;
     if (trouble == PG_LOST)
@@ -220,8 +272,8 @@ static enum pg_end try_once(struct pg_writer *w, size_t share, bool *careful)
     }
     int64_t end_ms = pg_now_ms() + GROUP_MS;
     size_t ran = 0;
-    while (ran < w->count || (w->count < share && pg_now_ms() < end_ms && take_more(w))) {
-        if (!run_slot(&tx, &w->slots[ran]))
+    while (ran < w->count || (w->count < share && pg_now_ms() < end_ms && take_more(w, NULL))) {
+        if (open_ahead(w, &tx, ran, share) || !run_slot(&tx, &w->slots[ran]))
             return give_up(w, &tx, careful);
         ran++;
     }

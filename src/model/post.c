@@ -16,16 +16,38 @@
 #define POST_COLUMNS                                                                               \
     "p.id, p.author_id, p.caption, p.delivery, p.like_count, p.comment_count, p.edited_at"
 
-static enum err check_caption(struct tx *tx, struct str caption)
+enum caption_fault { FITS, EMPTY, NOT_UTF8, HOLDS_NUL, TOO_LONG };
+
+static enum caption_fault look_at_caption(struct str caption)
 {
     if (caption.len == 0)
-        return tx_fail(tx, ERR_INVALID, "caption must not be empty");
+        return EMPTY;
     if (!str_is_utf8(caption))
-        return tx_fail(tx, ERR_INVALID, "caption is not valid UTF-8");
+        return NOT_UTF8;
     if (memchr(caption.ptr, 0, caption.len))
+        return HOLDS_NUL;
+    return str_count_chars(caption) > CAPTION_MAX_CHARS ? TOO_LONG : FITS;
+}
+
+bool post_caption_fits(struct str caption)
+{
+    return look_at_caption(caption) == FITS;
+}
+
+static enum err check_caption(struct tx *tx, struct str caption)
+{
+    switch (look_at_caption(caption)) {
+    case FITS:
+        break;
+    case EMPTY:
+        return tx_fail(tx, ERR_INVALID, "caption must not be empty");
+    case NOT_UTF8:
+        return tx_fail(tx, ERR_INVALID, "caption is not valid UTF-8");
+    case HOLDS_NUL:
         return tx_fail(tx, ERR_INVALID, "caption holds a NUL character");
-    if (str_count_chars(caption) > CAPTION_MAX_CHARS)
+    case TOO_LONG:
         return tx_fail(tx, ERR_INVALID, "caption is longer than %d characters", CAPTION_MAX_CHARS);
+    }
     return OK;
 }
 
@@ -74,16 +96,23 @@ static struct str write_author(struct db_rows *rows, uint64_t id, struct arena *
     return copy;
 }
 
+/* One text at one address: a job's opening is recognized by it. */
+static const char count_and_tell_sql[] =
+    "UPDATE accounts SET post_count = post_count + 1 WHERE id = $1 AND state = 0 "
+    "RETURNING celebrity, username, display_name, avatar_url";
+
+void post_open(struct db_job *job, uint64_t author)
+{
+    job->opening = count_and_tell_sql;
+    job->opening_id = author;
+}
+
 /* Counts the post; the row that is changed anyway also tells who the author is. */
 static enum err count_post_and_tell(struct tx *tx, const struct post_new *in, struct arena *arena,
                                     int64_t *celebrity)
 {
     struct db_rows rows;
-    enum err e =
-        tx_query(tx,
-                 "UPDATE accounts SET post_count = post_count + 1 WHERE id = $1 AND state = 0 "
-                 "RETURNING celebrity, username, display_name, avatar_url",
-                 DB_ARGS(DB_I64(in->author)), &rows);
+    enum err e = tx_query(tx, count_and_tell_sql, DB_ARGS(DB_I64(in->author)), &rows);
     if (e)
         return e;
     bool found = db_next(&rows);

@@ -16,6 +16,10 @@ struct post_new {
                                 NULL: it is not asked for */
 };
 
+/* Names the opening of a job that runs post_create, with author_json, before anything else. */
+void post_open(struct db_job *job, uint64_t author);
+/* Would post_create take it? */
+bool post_caption_fits(struct str caption);
 /* Decides push or pull from the author's class, stores it, counts it, emits POST_CREATED with
  * the card (in `arena`). */
 enum err post_create(struct tx *tx, const struct post_new *in, struct arena *arena,

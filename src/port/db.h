@@ -109,10 +109,18 @@ enum err tx_get_i64(struct tx *tx, const char *sql, const struct db_value *args,
 /* ---- writes ---- */
 
 /* A write that waits for its commit; embed it in your own struct. The engine owns it from
- * db_submit until done() is called. run() and done() are called on the engine's threads. */
+ * db_submit until done() is called. run() and done() are called on the engine's threads.
+ *
+ * A job may name its opening: the statement that it will begin with, whose only argument is an id.
+ * An engine for which each statement is a trip may then run the openings of several jobs, in any
+ * order, before it runs the jobs; whoever asks tx_query for it gets what it returned then. So run()
+ * begins with exactly this statement, or fails without any; and jobs with the same opening may be
+ * interleaved like that: none of them sees in its opening what another did after its own. */
 struct db_job {
     enum err (*run)(struct tx *tx, struct db_job *job);
     void (*done)(struct db_job *job, enum err result, const char *detail);
+    const char *opening; /* an SQL text, NULL: none is named */
+    uint64_t opening_id;
     struct db_job *next;        /* the engine's */
     struct event_list events;   /* the engine's: of the run that counts */
     enum err result;            /* the engine's */

@@ -126,6 +126,8 @@ enum err compare_both(struct tx *tx, void *balance);
     X(later_jobs_see_what_earlier_ones_wrote)                                                      \
     X(jobs_with_a_common_key_are_told_in_commit_order)                                             \
     X(one_of_many_who_check_then_write_succeeds)                                                   \
+    X(each_job_gets_its_own_opening)                                                               \
+    X(an_opening_goes_with_its_job)                                                                \
     X(a_conflict_ends_the_statement_not_the_transaction)                                           \
     X(a_swallowed_failure_does_not_commit)                                                         \
     X(a_read_is_one_snapshot)                                                                      \
