@@ -301,6 +301,7 @@ struct pg_writers {
     size_t allowed, inside, calm;
     bool alone;
     size_t alone_waiting;
+    int64_t taken_ms; /* when the last job was taken from the queue to begin a transaction */
 
     pthread_mutex_t hook_lock; /* one commit hook at a time */
     struct pg_order order;

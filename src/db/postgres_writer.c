@@ -18,6 +18,10 @@
  * until it is alone in this process, so that only other nodes can fail it again; that is tried a
  * bounded number of times, with random pauses.
  *
+ * Two writers in large groups also do more than four in small ones: what a transaction costs by
+ * itself, here, at the server and in the commit hook, is shared by more jobs. So the others step in
+ * only when nobody takes what waits, because the two are held up by something slow.
+ *
  * A transaction whose connection is lost is run again over a new one. While the server is away the
  * jobs at hand wait for retry_ms in all, and those that come later fail at once. */
 #include <stdio.h>
@@ -34,6 +38,8 @@ enum {
     PAUSE_MIN_MS = 2,
     PAUSE_MAX_MS = 250,
     CALM_COMMITS = 32, /* peace after which one more may run */
+    STEADY = 2,        /* so many run as a rule: one works while another waits for its COMMIT */
+    STALLED_MS = 10,   /* nobody took a job for so long: more may */
     GROUP_MS = 10      /* a group takes no more jobs after this */
 };
 
@@ -59,8 +65,10 @@ enum err pg_writers_submit(struct pg_writers *all, struct db_job *job)
         all->tail = &job->next;
         all->waiting++;
     }
+    /* The first to wait has somebody look after it; whoever joins it need not wake anybody. */
+    bool wakes = e == OK && (all->waiting == 1 || all->inside < STEADY);
     pthread_mutex_unlock(&all->lock);
-    if (e == OK)
+    if (wakes)
         pthread_cond_signal(&all->wake);
     return e;
 }
@@ -105,18 +113,41 @@ static bool is_open_locked(const struct pg_writers *all)
     return !all->alone && all->alone_waiting == 0 && all->inside < all->allowed;
 }
 
+static bool is_steady_locked(const struct pg_writers *all)
+{
+    return all->inside < STEADY || pg_now_ms() - all->taken_ms >= STALLED_MS;
+}
+
+/* Sleeps until something changes, or, where only patience is asked for, for a while. */
+static void sleep_locked(struct pg_writers *all)
+{
+    if (!all->head || !is_open_locked(all)) {
+        pthread_cond_wait(&all->wake, &all->lock);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += STALLED_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    (void)pthread_cond_timedwait(&all->wake, &all->lock, &until);
+}
+
 /* Waits for a first job and for room to run it; *share: how many jobs of the queue are ours. False
  * when stopping and nothing is left. */
 static bool enter_with_job(struct pg_writer *w, size_t *share)
 {
     struct pg_writers *all = &w->db->writers;
     pthread_mutex_lock(&all->lock);
-    while (!(all->head && is_open_locked(all)) && !(all->stopping && !all->head))
-        pthread_cond_wait(&all->wake, &all->lock);
-    *share = all->waiting / all->allowed;
+    while (!(all->head && is_open_locked(all) && is_steady_locked(all)) &&
+           !(all->stopping && !all->head))
+        sleep_locked(all);
+    *share = all->waiting / (all->allowed < STEADY ? all->allowed : STEADY);
     struct db_job *job = take_locked(all);
-    if (job)
+    if (job) {
         all->inside++;
+        all->taken_ms = pg_now_ms();
+    }
     bool more = all->head && is_open_locked(all);
     pthread_mutex_unlock(&all->lock);
     if (more)

@@ -392,6 +392,35 @@ static void nodes_that_want_the_same_rows_all_get_them(void **state)
     close_db(other);
 }
 
+static enum err do_nothing(struct tx *tx, void *arg)
+{
+    (void)arg;
+    int64_t one;
+    return tx_get_i64(tx, "SELECT 1", DB_NO_ARGS, &one);
+}
+
+/* As a rule two writers do it all. When they are held up, others step in. */
+static void what_holds_two_writers_up_does_not_hold_up_the_rest(void **state)
+{
+    struct world *w = *state;
+    struct holding h = {.db = NULL};
+    pthread_t holders[2];
+    open_store(w, 4);
+    h.db = w->db;
+    sem_init(&h.go, 0, 0);
+    sem_init(&h.reached, 0, 0);
+    for (int i = 0; i < 2; i++)
+        pthread_create(&holders[i], NULL, hold_writer, &h);
+    for (int i = 0; i < 2; i++)
+        sem_wait(&h.reached);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(db_write(w->db, do_nothing, NULL, NULL), OK);
+    for (int i = 0; i < 2; i++)
+        sem_post(&h.go);
+    for (int i = 0; i < 2; i++)
+        pthread_join(holders[i], NULL);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -404,6 +433,7 @@ int main(void)
         CASE(a_groups_commit_that_never_arrived_is_run_again),
         CASE(a_lost_answer_to_the_openings_is_no_loss),
         CASE(nodes_that_want_the_same_rows_all_get_them),
+        CASE(what_holds_two_writers_up_does_not_hold_up_the_rest),
     };
     if (!postgres_server_start())
         return 1;
