@@ -27,9 +27,11 @@ static enum err answer_post(struct call *c, struct tx *tx, uint64_t id)
 /* Not for what will be refused: it would have been counted in vain, and its neighbours with it. */
 void posts_open(struct call *c)
 {
+    if (!c->api->cards->shared)
+        return;
     const json_t *caption = json_object_get(c->body, "caption");
     struct str text = {json_string_value(caption), json_string_length(caption)};
-    if (c->api->cards->shared && text.ptr && post_caption_fits(text))
+    if (text.ptr && post_caption_fits(text))
         post_open(&c->job, c->caller.account);
 }
 
