@@ -47,6 +47,9 @@ struct membership {
     _Atomic int64_t trusted_us;    /* the views' state in truth was last read then … */
     _Atomic uint64_t lost, loaded; /* … as this */
     _Atomic int losing;            /* calls of membership_views_lost under way */
+    _Atomic int64_t doubted_us;    /* since then at least truth speaks of a loss … */
+    _Atomic uint64_t
+        doubted_load; /* … that is not made good by this load, nor was by a later one */
     _Atomic bool views_there, views_complete, bus_there;
     _Atomic bool stopping, yielding; /* yielding: we cannot do a leader's part */
 

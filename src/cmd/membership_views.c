@@ -5,8 +5,8 @@
  *
  * A node learns of it with its beat, and does not trust the views for longer than MEMBER_TRUST_MS
  * after it last looked. So whoever loses something waits, before its caller is answered, for
- * MEMBER_DOUBT_MS: then no node answers from views that lack it. While the views are doubted anyway
- * there is nothing to wait for.
+ * MEMBER_DOUBT_MS: then no node answers from views that lack it. When truth has spoken of a loss
+ * for that long already, nobody does anyway, and there is nothing to wait for.
  *
  * Only the leader loads. One that lost its lease in the middle of it may have written what the next
  * leader's clearing should have taken away: it counts as a loss, and they are loaded once more. */
@@ -46,6 +46,17 @@ static enum err run_look(struct tx *tx, void *arg)
     return views_state_read(tx, &l->lost, &l->loaded);
 }
 
+/* Each load ends the doubts before it: what is lost since then counts from when it was seen. */
+static void note_doubt(struct membership *m, const struct look *l)
+{
+    if (l->lost == l->loaded) {
+        atomic_store(&m->doubted_us, 0);
+    } else if (atomic_load(&m->doubted_us) == 0 || atomic_load(&m->doubted_load) != l->loaded) {
+        atomic_store(&m->doubted_us, clock_mono_us(m->api->clock)); /* first: better too late */
+        atomic_store(&m->doubted_load, l->loaded);
+    }
+}
+
 static enum err look(struct membership *m, struct look *l)
 {
     int64_t began_us = clock_mono_us(m->api->clock);
@@ -55,6 +66,7 @@ static enum err look(struct membership *m, struct look *l)
     atomic_store(&m->loaded, l->loaded);
     atomic_store(&m->lost, l->lost);
     atomic_store(&m->trusted_us, began_us);
+    note_doubt(m, l);
     return OK;
 }
 
@@ -100,10 +112,14 @@ void membership_views_lost(struct membership *m)
     while (look(m, &l) != OK)
         pause_ms(RAISE_PAUSE_MS);
     atomic_fetch_sub(&m->losing, 1);
-    if (l.loaded + 1 >= lost) {
+    if (l.loaded + 1 >= lost)
         log_warn("the views lost a change: reads go to the store until they are loaded again");
-        pause_ms(MEMBER_DOUBT_MS);
-    }
+    if (l.lost == l.loaded)
+        return; /* they were loaded in the meantime, this change included */
+    int64_t now_us = clock_mono_us(m->api->clock), doubted_us = atomic_load(&m->doubted_us);
+    int64_t for_ms = doubted_us ? (now_us - doubted_us) / 1000 : 0;
+    if (for_ms < MEMBER_DOUBT_MS)
+        pause_ms(MEMBER_DOUBT_MS - for_ms);
 }
 
 /* ---- loading ---- */
