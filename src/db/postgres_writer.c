@@ -142,7 +142,8 @@ static bool enter_with_job(struct pg_writer *w, size_t *share)
     while (!(all->head && is_open_locked(all) && is_steady_locked(all)) &&
            !(all->stopping && !all->head))
         sleep_locked(all);
-    *share = all->waiting / (all->allowed < STEADY ? all->allowed : STEADY);
+    size_t writers = all->allowed < STEADY ? all->allowed : STEADY;
+    *share = writers > 0 ? all->waiting / writers : 0; /* 0: stopping, and there are none */
     struct db_job *job = take_locked(all);
     if (job) {
         all->inside++;
