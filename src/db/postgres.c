@@ -217,7 +217,8 @@ static void warn_if_not_durable(struct pg_link *l)
     }
 }
 
-static const struct pg_migration migrations[] = {{3, postgres_schema_3_sql}};
+static const struct pg_migration migrations[] = {{3, postgres_schema_3_sql},
+                                                 {4, postgres_schema_4_sql}};
 
 static struct pg_db *make(const struct postgres_config *config, struct id_gen *ids)
 {

@@ -363,7 +363,7 @@ enum err pg_watch_now(struct pg_watch *w, int64_t *wall_ms, int64_t *error_us);
  * push every later id to the end of time. */
 #define PG_ID_FLOOR_LIMIT (UINT64_C(1) << 62)
 
-enum { PG_SCHEMA_VERSION = 3 }; /* of schema/postgres.sql; the same as SQLite's */
+enum { PG_SCHEMA_VERSION = 4 }; /* of schema/postgres.sql; the same as SQLite's */
 
 struct pg_migration {
     int to;
@@ -379,6 +379,7 @@ enum err pg_schema_raise_ids(struct pg_link *l, struct id_gen *ids, char detail[
 
 extern const char postgres_schema_sql[];   /* schema/postgres.sql, embedded by the build */
 extern const char postgres_schema_3_sql[]; /* schema/postgres_3.sql: from schema 2 to 3 */
+extern const char postgres_schema_4_sql[]; /* … from 3 to 4 */
 
 /* ---- the engine ---- */
 

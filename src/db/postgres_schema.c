@@ -158,7 +158,7 @@ enum err pg_schema_look(struct pg_link *l, int *version, char detail[TX_DETAIL_M
 
 static enum err raise_ids(struct pg_link *l, struct id_gen *ids, char detail[TX_DETAIL_MAX])
 {
-    static const char *const tables[] = {"accounts", "posts",    "comments",   "outbox",
+    static const char *const tables[] = {"accounts", "posts",    "comments",   "outbox", "groups",
                                          "api_keys", "sessions", "deliveries", "jobs"};
     /* Positions in the stream of events are kept in meta. Events that were delivered and trimmed
      * are known only by them, and a new event below such a mark would count as delivered. */

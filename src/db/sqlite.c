@@ -108,7 +108,8 @@ static const struct db_ops ops = {
 
 /* ---- opening ---- */
 
-static const struct migration migrations[] = {{2, sqlite_schema_2_sql}, {3, sqlite_schema_3_sql}};
+static const struct migration migrations[] = {
+    {2, sqlite_schema_2_sql}, {3, sqlite_schema_3_sql}, {4, sqlite_schema_4_sql}};
 
 static enum err open_all(struct sqlite_db *db, char detail[TX_DETAIL_MAX])
 {

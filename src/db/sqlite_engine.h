@@ -197,7 +197,7 @@ enum err readers_run(struct readers *r, tx_fn run, void *arg, char *detail);
 
 /* ---- schema and backup ---- */
 
-enum { SCHEMA_VERSION = 3 };
+enum { SCHEMA_VERSION = 4 };
 
 /* From version `to - 1` to `to`. */
 struct migration {
@@ -214,6 +214,7 @@ enum err schema_raise_ids(struct connection *c, struct id_gen *ids, char detail[
 extern const char sqlite_schema_sql[];   /* schema/sqlite.sql, embedded by the build */
 extern const char sqlite_schema_2_sql[]; /* schema/sqlite_2.sql: from schema 1 to 2 */
 extern const char sqlite_schema_3_sql[]; /* … from 2 to 3 */
+extern const char sqlite_schema_4_sql[]; /* … from 3 to 4 */
 
 enum err sqlite_backup(struct db *db, const char *path,
                        void (*progress)(void *arg, int done, int total), void *arg);

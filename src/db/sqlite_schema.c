@@ -152,7 +152,7 @@ static int raise_from_meta(struct connection *c, struct id_gen *ids)
 
 enum err schema_raise_ids(struct connection *c, struct id_gen *ids, char detail[TX_DETAIL_MAX])
 {
-    static const char *const tables[] = {"accounts", "posts",    "comments",   "outbox",
+    static const char *const tables[] = {"accounts", "posts",    "comments",   "outbox", "groups",
                                          "api_keys", "sessions", "deliveries", "jobs"};
     int code = raise_from_meta(c, ids);
     for (size_t i = 0; i < COUNT_OF(tables) && code == SQLITE_OK; i++) {

@@ -261,7 +261,8 @@ enum err event_from_row(uint64_t id, struct str wire_name, int64_t version, stru
 enum err outbox_emit(struct tx *tx, struct event e)
 {
     CHECK(tx->writable && e.type < EVENT_TYPE_COUNT);
-    e.id = id_next(tx->ids);
+    if (!e.id)
+        e.id = id_next(tx->ids);
     e.version = types[e.type].version;
     if (types[e.type].keep == EVENT_STORED) {
         char memory[PAYLOAD_MAX];

@@ -38,7 +38,13 @@ enum event_keep { EVENT_STORED, EVENT_PASSING };
     X(POST_COMMENTED,    "post.commented",    1, PASSING) /* commenter post       comment_count */ \
     X(POST_UNCOMMENTED,  "post.uncommented",  1, PASSING) /* commenter post       comment_count */ \
     X(AUTHOR_BECAME_CELEBRITY, "author.became_celebrity", 1, STORED) /* author  -  followers */    \
-    X(AUTHOR_CEASED_CELEBRITY, "author.ceased_celebrity", 1, STORED) /* author  -  followers */
+    X(AUTHOR_CEASED_CELEBRITY, "author.ceased_celebrity", 1, STORED) /* author  -  followers */    \
+    X(GROUP_CREATED,     "group.created",     1, STORED)  /* group     creator    its kind      */ \
+    X(GROUP_MESSAGE,     "group.message",     1, STORED)  /* group     author     seq           */ \
+    X(GROUP_ENTRY,       "group.entry",       1, STORED)  /* group     author     seq           */ \
+    X(GROUP_JOINED,      "group.joined",      1, STORED)  /* group     member     seq           */ \
+    X(GROUP_LEFT,        "group.left",        1, STORED)  /* group     member     seq           */ \
+    X(GROUP_READ,        "group.read",        1, PASSING) /* group     reader     seq           */
 
 enum event_type {
 #define EVENT_ENUM(name, wire, version, keep) EVENT_##name,
@@ -111,6 +117,7 @@ enum err event_from_row(uint64_t id, struct str wire_name, int64_t version, stru
 struct tx;
 struct id_gen;
 
-/* Makes `e` part of the transaction: gives it its id, writes its outbox row when its type is
- * STORED, and adds it to the transaction's list for the commit hook. */
+/* Makes `e` part of the transaction: gives it its id, unless the caller took one from tx->ids in
+ * this run, because a row has to hold it; writes its outbox row when its type is STORED, and adds
+ * it to the transaction's list for the commit hook. */
 enum err outbox_emit(struct tx *tx, struct event e);

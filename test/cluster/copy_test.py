@@ -154,7 +154,7 @@ def _():
     expect(fantail("migrate", "--db", place.db), 0, "made the tables of schema")
     expect(fantail("migrate", "--check", "--db", place.db), 0, "nothing to do")
     present = int(sql(place, "SELECT value FROM meta WHERE name = 'schema'")[0][0])
-    sql(place, "DROP TABLE leases; DROP TABLE nodes; UPDATE meta SET value = '2' WHERE name = 'schema'")
+    sql(place, "DROP TABLE leases, nodes, groups, group_members, group_invitations, group_log, group_mentions, chats; UPDATE meta SET value = '2' WHERE name = 'schema'")
     expect(fantail("migrate", "--check", "--db", place.db), 1, f"has schema 2; this program brings it to {present}")
     equal(sql(place, "SELECT value FROM meta WHERE name = 'schema'"), [["2"]])
     expect(fantail("migrate", "--db", place.db), 0, f"brought from schema 2 to {present}")
