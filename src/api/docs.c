@@ -19,6 +19,8 @@ static const struct {
     {"Feed", "The newest posts by the people you follow now and by yourself, minus deleted, "
              "blocked and muted, "
              "newest first, to any depth."},
+    {"Groups", "Everyone in a group agrees on one history: every entry has the next number, and a "
+               "gap between two numbers is a range to ask for. A chat is a group of two."},
     {"Events", "For other systems, such as search, analytics or a CRM: every stored event in "
                "order, at least once, "
                "each consumer at its own position."},
@@ -146,9 +148,9 @@ static void put_address(struct buf *out, const struct route *r)
     put(out, " \"http://localhost:8080");
     for (size_t i = 0; i < r->path.len; i++) {
         if (r->path.ptr[i] == '{') {
-            bool id = r->path.ptr[i + 1] == 'i';
-            put(out, id ? "$ID" : "$NAME");
-            i += id ? 3 : 5; /* "{id}", "{name}" */
+            put(out, "$"); /* "{id}" is $ID, "{name}" is $NAME */
+            while (r->path.ptr[++i] != '}')
+                buf_printf(out, "%c", r->path.ptr[i] - 'a' + 'A');
         } else {
             buf_append(out, &r->path.ptr[i], 1);
         }

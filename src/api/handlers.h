@@ -54,6 +54,26 @@ HANDLER(comments_list);        /* READ  GET    /v1/posts/{id}/comments */
 HANDLER(comments_delete);      /* WRITE DELETE /v1/comments/{id} */
 /* feed.c */
 HANDLER(feed_show);            /* INLINE GET   /v1/feed */
+/* groups.c */
+/* An array of ids; absent: *n is 0. In the request's arena. */
+enum err call_body_ids(struct call *c, const char *name, size_t max, const uint64_t **ids,
+                       size_t *n);
+HANDLER(groups_create);        /* WRITE POST   /v1/groups */
+HANDLER(groups_show);          /* READ  GET    /v1/groups/{id} */
+HANDLER(groups_update);        /* WRITE PATCH  /v1/groups/{id} */
+HANDLER(members_list);         /* READ  GET    /v1/groups/{id}/members */
+HANDLER(members_put);          /* WRITE PUT    /v1/groups/{id}/members/{account} */
+HANDLER(members_delete);       /* WRITE DELETE /v1/groups/{id}/members/{account} */
+HANDLER(invitations_list);     /* READ  GET    /v1/groups/invitations */
+HANDLER(chat_put);             /* WRITE PUT    /v1/accounts/{id}/chat */
+/* group_messages.c */
+HANDLER(messages_send);        /* WRITE POST   /v1/groups/{id}/messages */
+HANDLER(messages_list);        /* READ  GET    /v1/groups/{id}/messages?after=|before= */
+HANDLER(messages_edit);        /* WRITE PATCH  /v1/groups/{id}/messages/{seq} */
+HANDLER(messages_delete);      /* WRITE DELETE /v1/groups/{id}/messages/{seq} */
+/* inbox.c */
+HANDLER(inbox_show);           /* READ  GET    /v1/inbox */
+HANDLER(read_put);             /* WRITE PUT    /v1/groups/{id}/read {"seq"} */
 /* admin.c: what the command line uses, too */
 /* An account by id, @username or username. */
 enum err account_look_up(struct tx *tx, struct str name, struct arena *arena, struct account *out);

@@ -28,14 +28,22 @@ static const struct {
      "Overloaded, starting or stopping; Retry-After says when to try again."},
 };
 
-static bool has_id(const struct route *r)
+/* The next "{…}" of a path, without its braces. */
+static bool next_placeholder(struct str *rest, struct str *name)
 {
-    return memmem(r->path.ptr, r->path.len, "{id}", 4) != NULL;
+    const char *open = memchr(rest->ptr, '{', rest->len);
+    if (!open)
+        return false;
+    const char *end = rest->ptr + rest->len, *close = memchr(open, '}', (size_t)(end - open));
+    CHECK(close);
+    *name = (struct str){open + 1, (size_t)(close - open - 1)};
+    *rest = (struct str){close, (size_t)(end - close)};
+    return true;
 }
 
-static bool has_name(const struct route *r)
+static bool has_placeholder(const struct route *r)
 {
-    return memmem(r->path.ptr, r->path.len, "{name}", 6) != NULL;
+    return memchr(r->path.ptr, '{', r->path.len) != NULL;
 }
 
 static bool may_answer(const struct route *r, enum err kind)
@@ -50,7 +58,7 @@ static bool may_answer(const struct route *r, enum err kind)
     case ERR_FORBIDDEN:
         return r->policy != POLICY_ANYONE || r->rate == RATE_AUTH;
     case ERR_NOT_FOUND:
-        return has_id(r) || has_name(r) || r->query[0];
+        return has_placeholder(r) || r->query[0];
     case ERR_CONFLICT:
         return (r->flags & (ROUTE_KEYED | ROUTE_CONFLICTS)) || r->rate == RATE_AUTH;
     case ERR_GONE:
@@ -86,16 +94,19 @@ static void write_parameters(struct json_out *j, const struct route *r)
 {
     json_key(j, STR("parameters"));
     json_array_begin(j);
-    if (has_id(r))
-        write_parameter(j, STR("id"), "path", true,
-                        "{\"type\":\"string\",\"pattern\":\"^[1-9][0-9]*$\"}", STR("a decimal id"));
-    if (has_name(r))
-        write_parameter(j, STR("name"), "path", true,
-                        "{\"type\":\"string\",\"pattern\":\"^[a-z0-9._-]{1,40}$\"}",
-                        STR("a consumer's name"));
+    struct str path = r->path, name;
+    while (next_placeholder(&path, &name)) {
+        if (str_eq(name, STR("name")))
+            write_parameter(j, name, "path", true,
+                            "{\"type\":\"string\",\"pattern\":\"^[a-z0-9._-]{1,40}$\"}",
+                            STR("a consumer's name"));
+        else
+            write_parameter(
+                j, name, "path", true, "{\"type\":\"string\",\"pattern\":\"^[1-9][0-9]*$\"}",
+                str_eq(name, STR("seq")) ? STR("an entry's number") : STR("a decimal id"));
+    }
     struct str rest = str_of(r->query), one;
     while (rest.len > 0 && str_split(&rest, ';', &one)) {
-        struct str name;
         CHECK(str_split(&one, '=', &name));
         write_parameter(j, name, "query", false, "{\"type\":\"string\"}", one);
     }

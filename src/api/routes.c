@@ -1,9 +1,9 @@
 /* The table of routes, and the trie that finds a row.
  *
  * The trie is built once from the table: one node per path segment, literals as a short list of
- * siblings, at most one {id} or {name} child. Ids are digits and no literal is, and where a {name}
- * may stand no literal does, so a walk never has to go back: it costs one comparison per sibling of
- * each segment, and nothing grows with what a peer sends. */
+ * siblings, at most one child for a number ({id}, {account}, {seq}) or a {name}. Numbers are digits
+ * and no literal is, and where a {name} may stand no literal does, so a walk never has to go back:
+ * it costs one comparison per sibling of each segment, and nothing grows with what a peer sends. */
 #include "api/routes.h"
 
 #include <pthread.h>
@@ -13,12 +13,13 @@
 #include "base/check.h"
 #include "base/id.h"
 
-#define KEYED    ROUTE_KEYED
-#define BODY     ROUTE_BODY
-#define PAGED    ROUTE_PAGED
-#define NO_TOKEN ROUTE_TOKENLESS
-#define GROWS    ROUTE_GROWS
-#define LEADER   ROUTE_AT_LEADER
+#define KEYED     ROUTE_KEYED
+#define BODY      ROUTE_BODY
+#define PAGED     ROUTE_PAGED
+#define NO_TOKEN  ROUTE_TOKENLESS
+#define GROWS     ROUTE_GROWS
+#define LEADER    ROUTE_AT_LEADER
+#define CONFLICTS ROUTE_CONFLICTS
 
 /* clang-format off */
 const struct route routes[] = {
@@ -102,6 +103,49 @@ const struct route routes[] = {
     /* feed */
     ROUTE(GET, "/v1/feed", feed_show, INLINE, ACCOUNT, READ, NULL, "PostList", 200, PAGED, "",
           "The home feed: the newest posts by those the caller follows now and the caller's own")
+
+    /* groups */
+    ROUTE(POST, "/v1/groups", groups_create, WRITE, ACCOUNT, WRITE, "NewGroup", "Group", 201,
+          BODY | KEYED | GROWS | CONFLICTS, "", "Make a group; the caller owns it")
+    ROUTE(GET, "/v1/groups/invitations", invitations_list, READ, ACCOUNT, READ, NULL,
+          "InvitationList", 200, PAGED, "", "Groups that the caller is invited to")
+    ROUTE(GET, "/v1/groups/{id}", groups_show, READ, ACCOUNT, READ, NULL, "Group", 200, 0, "",
+          "One of the caller's groups")
+    ROUTE(PATCH, "/v1/groups/{id}", groups_update, WRITE, ACCOUNT, WRITE, "GroupChange", "Group",
+          200, BODY | KEYED, "",
+          "Name and history, by owner and admins; muted and archived, by each for themselves")
+    ROUTE(GET, "/v1/groups/{id}/members", members_list, READ, ACCOUNT, READ, NULL,
+          "GroupMemberList", 200, PAGED, "",
+          "Who is in the group: owner, admins, members, each in the order of joining")
+    ROUTE(PUT, "/v1/groups/{id}/members/{account}", members_put, WRITE, ACCOUNT, WRITE,
+          "MemberChange", "GroupMember", 200,
+          ROUTE_BODY_OPTIONAL | KEYED | CONFLICTS, "",
+          "Add or invite somebody, give a role; of oneself: accept an invitation. 201: joined or "
+          "invited by this")
+    ROUTE(DELETE, "/v1/groups/{id}/members/{account}", members_delete, WRITE, ACCOUNT, WRITE, NULL,
+          NULL, 204, KEYED, "", "Leave, decline an invitation, or remove somebody")
+    ROUTE(POST, "/v1/groups/{id}/messages", messages_send, WRITE, ACCOUNT, WRITE, "NewMessage",
+          "Message", 201, BODY | KEYED | GROWS, "",
+          "Send a message; the same client_id again answers the same message with 200")
+    ROUTE(GET, "/v1/groups/{id}/messages", messages_list, READ, ACCOUNT, READ, NULL, "MessagePage",
+          200, 0,
+          "after=entries above this number;before=the last entries below this number;"
+          "limit=entries a page, at most 200",
+          "The group's log by number, in rising order; without a number the last entries")
+    ROUTE(PATCH, "/v1/groups/{id}/messages/{seq}", messages_edit, WRITE, ACCOUNT, WRITE,
+          "MessageChange", "Message", 200, BODY | KEYED | CONFLICTS, "",
+          "Edit one's own message; the edit is an entry of its own")
+    ROUTE(DELETE, "/v1/groups/{id}/messages/{seq}", messages_delete, WRITE, ACCOUNT, WRITE, NULL,
+          NULL, 204, KEYED, "",
+          "Delete a message: one's own, or anybody's as owner or admin; gone from every read")
+    ROUTE(PUT, "/v1/groups/{id}/read", read_put, WRITE, ACCOUNT, WRITE, "ReadMark", "InboxItem",
+          200, BODY | KEYED, "", "Read up to this number; never goes back")
+    ROUTE(PUT, "/v1/accounts/{id}/chat", chat_put, WRITE, ACCOUNT, WRITE, NULL, "Group", 200,
+          KEYED | CONFLICTS, "",
+          "The chat with the account: a group of two. 201: made by this")
+    ROUTE(GET, "/v1/inbox", inbox_show, READ, ACCOUNT, READ, NULL, "InboxList", 200, PAGED,
+          "archived=true: the archived ones instead",
+          "The caller's groups and chats, newest activity first, with what is unread")
 
     /* admin */
     ROUTE(GET, "/v1/admin/status", admin_status, SLOW, ADMIN_READ, READ, NULL, "Status", 200, 0, "",
@@ -267,15 +311,15 @@ static bool next_segment(struct str *rest, struct str *segment)
 
 static int16_t node_for(int16_t parent, struct str segment)
 {
-    if (str_eq(segment, STR("{id}"))) {
-        if (!nodes[parent].id_child)
-            nodes[parent].id_child = node_add((struct str){NULL, 0});
-        return nodes[parent].id_child;
-    }
     if (str_eq(segment, STR("{name}"))) {
         if (!nodes[parent].name_child)
             nodes[parent].name_child = node_add((struct str){NULL, 0});
         return nodes[parent].name_child;
+    }
+    if (str_starts(segment, STR("{"))) {
+        if (!nodes[parent].id_child)
+            nodes[parent].id_child = node_add((struct str){NULL, 0});
+        return nodes[parent].id_child;
     }
     int16_t child = literal_child(&nodes[parent], segment);
     if (!child) {
@@ -403,6 +447,9 @@ const char *route_tag(const struct route *route)
         {"followers", "Graph"},   {"following", "Graph"},   {"posts", "Posts"},
         {"like", "Posts"},        {"likes", "Posts"},       {"comments", "Comments"},
         {"feed", "Feed"},         {"events", "Events"},     {"consumers", "Events"},
+        {"groups", "Groups"},     {"members", "Groups"},    {"invitations", "Groups"},
+        {"messages", "Groups"},   {"read", "Groups"},       {"chat", "Groups"},
+        {"inbox", "Groups"},
     };
     if (str_starts(route->path, STR("/v1/admin/")))
         return "Administration";

@@ -49,6 +49,10 @@
 #define RECORDS     "{'type':'array','items':" REF("TraceRecord") "}"
 #define CLOUD_EVENT REF("CloudEvent")
 #define CONSUMER    REF("Consumer")
+#define ROLE        "{'enum':['owner','admin','member']}"
+#define HISTORY                                                                                    \
+    "{'enum':['joined','all'],'description':'what members may read: from their joining on, or "    \
+    "all'}"
 /* Lists that are never cut into pages. */
 #define WHOLE_LIST(of)                                                                             \
     "{'type':'object','required':['items'],'properties':{"                                         \
@@ -144,6 +148,82 @@ const struct schema schemas[] = {
      "{'type':'object','required':['body'],'properties':{'body':{'type':'string','maxLength':2200}}"
      "}",
      "{'body':'Well said'}"},
+
+    {"Group",
+     "{'type':'object','required':['id','kind','name','history','member_count','seq','created_at',"
+     "'role','muted','archived','read_seq','joined_seq','peer'],'properties':{'id':" ID
+     ",'kind':{'enum':['group','chat']},'name':{'type':['string','null'],'description':'null of a "
+     "chat'},'history':" HISTORY ",'member_count':" COUNT
+     ",'seq':{'type':'integer','minimum':0,'description':'the last number given'},"
+     "'created_at':" TIME ",'role':" ROLE ",'muted':" FLAG ",'archived':" FLAG ",'read_seq':" COUNT
+     ",'joined_seq':" COUNT ",'peer':{'description':'of a chat: the other one','anyOf':[" REF(
+         "AccountBrief") ",{'type':'null'}]}}}",
+     NULL},
+    {"NewGroup",
+     "{'type':'object','required':['name'],'properties':{'name':{'type':'string','minLength':1,"
+     "'maxLength':100},'history':" HISTORY ",'members':{'type':'array','maxItems':1000,'items':" ID
+     "}}}",
+     "{'name':'Birds','members':[]}"},
+    {"GroupChange",
+     "{'type':'object','properties':{'name':{'type':'string','minLength':1,'maxLength':100},"
+     "'history':" HISTORY ",'muted':" FLAG ",'archived':" FLAG "}}",
+     "{'name':'Birds of the harbour'}"},
+    {"GroupMember",
+     "{'type':'object','required':['id','username','state','role'],'properties':{'id':" ID
+     ",'username':" TEXT ",'display_name':" TEXT ",'avatar_url':" TEXT_OR_NULL
+     ",'state':{'enum':['member','invited']},'role':" ROLE
+     ",'joined_seq':{'type':['integer','null']},'joined_at':" TIME_OR_NULL "}}",
+     NULL},
+    {"GroupMemberList", LIST("GroupMember"), NULL},
+    {"MemberChange",
+     "{'type':'object','properties':{'role':" ROLE
+     ",'invite':{'type':'boolean','description':'ask, instead of adding at once'}}}",
+     "{'role':'admin'}"},
+    {"Invitation",
+     "{'type':'object','properties':{'group_id':" ID ",'name':" TEXT ",'member_count':" COUNT
+     ",'invited_by':" ID ",'created_at':" TIME "}}",
+     NULL},
+    {"InvitationList", LIST("Invitation"), NULL},
+    {"Message",
+     "{'type':'object','required':['group_id','seq','kind','client_id','author_id','body',"
+     "'created_at','edited_at','deleted'],'properties':{'group_id':" ID
+     ",'seq':{'type':'integer','minimum':1},'kind':{'enum':['message','edit','delete','moderation',"
+     "'join','leave','rename','role','history']},'client_id':" TEXT_OR_NULL ",'author_id':" ID
+     ",'body':{'type':['string','null'],'description':'a message\u2019s text, of an edit the "
+     "text as it is now, the new name, role or history; null: none, deleted, or from outside of "
+     "the caller\u2019s membership'},'created_at':" TIME ",'edited_at':" TIME_OR_NULL
+     ",'deleted':" FLAG ",'target_seq':{'type':'integer','description':'edit, delete, moderation: "
+     "which message'},'subject_id':{'type':'string','description':'join, leave, role: whom it is "
+     "about'}}}",
+     NULL},
+    {"NewMessage",
+     "{'type':'object','required':['body'],'properties':{'body':{'type':'string','minLength':1,"
+     "'maxLength':10000},'client_id':{'type':'string','minLength':1,'maxLength':64},"
+     "'mentions':{'type':'array','maxItems':50,'items':" ID "}}}",
+     "{'client_id':'a-1','body':'Hello, all'}"},
+    {"MessageChange",
+     "{'type':'object','required':['body'],'properties':{'body':{'type':'string','minLength':1,"
+     "'maxLength':10000}}}",
+     "{'body':'Hello, everybody'}"},
+    {"MessagePage",
+     "{'type':'object','required':['items','next'],'properties':{'items':{'type':'array','items'"
+     ":" REF(
+         "Message") "},'next':{'type':['integer','null'],'description':'pass it as after, or as "
+                    "before when the page was asked for that way or without a number; null: no "
+                    "more for now'}}}",
+     NULL},
+    {"InboxItem",
+     "{'type':'object','required':['group','unread','mentions','last_message','activity_at'],"
+     "'properties':{'group':" REF(
+         "Group") ",'unread':" COUNT
+                  ",'mentions':{'type':'integer','description':'unread ones; counted up to 1000'},"
+                  "'last_message':{'anyOf':[" REF(
+                      "Message") ",{'type':'null'}]},'activity_at':" TIME "}}",
+     NULL},
+    {"InboxList", LIST("InboxItem"), NULL},
+    {"ReadMark",
+     "{'type':'object','required':['seq'],'properties':{'seq':{'type':'integer','minimum':0}}}",
+     "{'seq':1}"},
 
     {"Status",
      "{'type':'object','description':'of this node: views, cards, pages, db, http, pools, audit; "

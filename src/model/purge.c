@@ -7,6 +7,7 @@
  */
 #include "model/account.h"
 #include "model/follow.h"
+#include "model/group.h"
 
 /* What a slice does for one kind of row: reads at most `max`, removes them. *found: how many there
  * were. */
@@ -227,8 +228,8 @@ static enum err purge_idempotency(struct tx *tx, uint64_t account, size_t max, s
 }
 
 static const purge_part parts[] = {
-    purge_posts,    purge_likes,    purge_comments,   purge_muting,
-    purge_muted_by, purge_blocking, purge_blocked_by, purge_idempotency,
+    purge_posts,    purge_likes,      purge_comments,    purge_muting,      purge_muted_by,
+    purge_blocking, purge_blocked_by, purge_idempotency, group_purge_slice,
 };
 
 enum err account_purge_slice(struct tx *tx, uint64_t id, size_t max,

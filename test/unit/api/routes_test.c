@@ -27,13 +27,13 @@ static void test_finds_every_row(void **state)
         size_t len = 0, ids = 0;
         bool named = false;
         for (size_t k = 0; k < r->path.len;) {
-            if (strncmp(r->path.ptr + k, "{id}", 4) == 0) {
-                len += (size_t)sprintf(path + len, "%zu", 100 + ids++);
-                k += 4;
-            } else if (strncmp(r->path.ptr + k, "{name}", 6) == 0) {
+            if (strncmp(r->path.ptr + k, "{name}", 6) == 0) {
                 len += (size_t)sprintf(path + len, "crm-2.b_c");
                 k += 6;
                 named = true;
+            } else if (r->path.ptr[k] == '{') {
+                len += (size_t)sprintf(path + len, "%zu", 100 + ids++);
+                k += strcspn(r->path.ptr + k, "}") + 1;
             } else {
                 path[len++] = r->path.ptr[k++];
             }
@@ -57,6 +57,8 @@ static void test_literals_win_over_ids(void **state)
     (void)state;
     assert_string_equal(name_of(HTTP_M_DELETE, "/v1/sessions/current"), "sessions_end_current");
     assert_string_equal(name_of(HTTP_M_DELETE, "/v1/sessions/7"), "sessions_end");
+    assert_string_equal(name_of(HTTP_M_GET, "/v1/groups/invitations"), "invitations_list");
+    assert_string_equal(name_of(HTTP_M_GET, "/v1/groups/7"), "groups_show");
 }
 
 static void test_an_id_is_a_plain_positive_number(void **state)
@@ -111,7 +113,8 @@ static void test_a_name_is_short_and_plain(void **state)
 static void test_what_makes_the_store_grow_says_so(void **state)
 {
     (void)state;
-    const char *grow[] = {"posts_create", "comments_create", "accounts_create", "admin_import"};
+    const char *grow[] = {"posts_create", "comments_create", "accounts_create",
+                          "admin_import", "groups_create",   "messages_send"};
     size_t found = 0;
     for (size_t i = 0; i < route_count; i++) {
         bool expected = false;

@@ -1,0 +1,91 @@
+/* Messages over HTTP: a group's log is read by plain numbers, which clients keep and compare
+ * anyway; a gap between two that they know is a range to ask for. */
+#include "api/handlers.h"
+#include "model/group.h"
+
+enum { ENTRIES_DEFAULT = 50, ENTRIES_MAX = 200 };
+
+enum err messages_send(struct call *c, struct tx *tx)
+{
+    struct message_new in = {.group = c->params[0], .author = c->caller.account};
+    struct group_entry message;
+    bool repeated;
+    enum err e = call_body_text(c, "body", true, &in.body);
+    if (!e)
+        e = call_body_text(c, "client_id", false, &in.client_id);
+    if (!e)
+        e = call_body_ids(c, "mentions", MESSAGE_MENTIONS_MAX, &in.mentions, &in.mention_count);
+    if (!e)
+        e = message_send(tx, &in, &c->x->arena, &message, &repeated);
+    if (e)
+        return e;
+    group_entry_write(&c->json, &message);
+    c->status = repeated ? 200 : 201;
+    return OK;
+}
+
+enum err messages_edit(struct call *c, struct tx *tx)
+{
+    struct group_entry message;
+    struct str body;
+    enum err e = call_body_text(c, "body", true, &body);
+    if (!e)
+        e = message_edit(tx, c->params[0], (int64_t)c->params[1], c->caller.account, body,
+                         &c->x->arena, &message);
+    if (!e)
+        group_entry_write(&c->json, &message);
+    return e;
+}
+
+enum err messages_delete(struct call *c, struct tx *tx)
+{
+    c->status = 204;
+    return message_delete(tx, c->params[0], (int64_t)c->params[1], c->caller.account);
+}
+
+/* ---- reading ---- */
+
+/* A number of the query: 0 … 2^63-1; left out: *out stays. */
+static enum err query_number(struct call *c, const char *name, int64_t min, int64_t max,
+                             int64_t *out)
+{
+    struct str text;
+    uint64_t n;
+    enum err e = call_query_text(c, name, &text);
+    if (e || !text.ptr)
+        return e;
+    if (!str_parse_u64(text, &n) || n > (uint64_t)max || (int64_t)n < min)
+        return call_fail(c, ERR_BAD_INPUT, "%s must be a number from %lld to %lld", name,
+                         (long long)min, (long long)max);
+    *out = (int64_t)n;
+    return OK;
+}
+
+enum err messages_list(struct call *c, struct tx *tx)
+{
+    int64_t after = -1, before = 0, limit = ENTRIES_DEFAULT, next = 0;
+    enum err e = query_number(c, "after", 0, INT64_MAX, &after);
+    if (!e)
+        e = query_number(c, "before", 1, INT64_MAX, &before);
+    if (!e)
+        e = query_number(c, "limit", 1, ENTRIES_MAX, &limit);
+    if (!e && after >= 0 && before)
+        e = call_fail(c, ERR_BAD_INPUT, "after or before, not both");
+    if (e)
+        return e;
+    struct log_range range = {
+        .after = after, .before = before ? before : INT64_MAX, .limit = (size_t)limit};
+    call_list_begin(c);
+    e = group_log_read(tx, c->params[0], c->caller.account, &range, &c->json, &next);
+    if (e)
+        return e;
+    json_array_end(&c->json);
+    json_key(&c->json, STR("next"));
+    next ? json_i64(&c->json, next) : json_nil(&c->json);
+    json_object_end(&c->json);
+    if (next)
+        http_add_header(c->x, "Link", "</v1/groups/%llu/messages?%s=%lld&limit=%lld>; rel=\"next\"",
+                        (unsigned long long)c->params[0], after >= 0 ? "after" : "before",
+                        (long long)next, (long long)limit);
+    return OK;
+}

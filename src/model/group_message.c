@@ -1,0 +1,344 @@
+/* Messages: sending, editing, deleting.
+ *
+ * Sending is the hot path and takes four statements: the group's row (which also answers "a member?
+ * active? sent before? a chat with a block in it?" and gives the number), the entry, the outbox
+ * row, and the sender's own read mark. Only the first has an answer to wait for. What it refuses it
+ * refuses without a word, by changing nothing; why is found out afterwards, by whoever was refused.
+ *
+ * The event's id is taken before the number, so ids and numbers of one group may be in another
+ * order when many nodes write: the row keeps the greatest id, which is all that inboxes are ordered
+ * by. */
+#include "base/hash.h"
+#include "base/id.h"
+#include "model/follow.h"
+#include "model/group.h"
+
+/* ---- sending ---- */
+
+static enum err check_new(struct tx *tx, const struct message_new *in)
+{
+    enum err e = group_check_text(tx, in->body, "body", MESSAGE_MAX_CHARS, false);
+    if (e)
+        return e;
+    if (in->mention_count > MESSAGE_MENTIONS_MAX)
+        return tx_fail(tx, ERR_INVALID, "at most %d mentions", MESSAGE_MENTIONS_MAX);
+    if (!in->client_id.ptr)
+        return OK;
+    bool printable = in->client_id.len > 0 && in->client_id.len <= MESSAGE_CLIENT_ID_MAX;
+    for (size_t i = 0; i < in->client_id.len && printable; i++)
+        printable = in->client_id.ptr[i] > ' ' - 1 && in->client_id.ptr[i] < 0x7f;
+    if (!printable)
+        return tx_fail(tx, ERR_INVALID, "client_id must be 1 to %d printable characters",
+                       MESSAGE_CLIENT_ID_MAX);
+    return OK;
+}
+
+static int64_t hash_of(struct str body)
+{
+    return (int64_t)hash_checksum(body.ptr, body.len, 0);
+}
+
+/* The message that this author sent under this client_id, as it is now. */
+static enum err find_sent(struct tx *tx, const struct message_new *in, struct arena *arena,
+                          struct group_entry *out, bool *same)
+{
+    struct db_rows rows;
+    enum err e =
+        tx_query(tx,
+                 "SELECT seq, body, created_at, edited_at, deleted_at, sent_hash "
+                 "FROM group_log WHERE group_id = $1 AND author_id = $2 "
+                 "AND client_id = $3",
+                 DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_TEXT(in->client_id)), &rows);
+    if (e)
+        return e;
+    bool found = db_next(&rows);
+    if (found) {
+        struct str body = db_text(&rows, 1);
+        *out = (struct group_entry){
+            .group = in->group,
+            .author = in->author,
+            .seq = db_i64(&rows, 0),
+            .kind = ENTRY_MESSAGE,
+            .client_id = in->client_id,
+            .body = body.ptr ? arena_str(arena, body) : body,
+            .created_at_ms = db_i64(&rows, 2),
+            .edited_at_ms = db_i64(&rows, 3),
+            .deleted = !db_is_null(&rows, 4),
+        };
+        /* Of a deleted message nothing is left to compare with. */
+        *same = db_is_null(&rows, 5) || db_i64(&rows, 5) == hash_of(in->body);
+    }
+    e = db_rows_done(&rows);
+    return e ? e : found ? OK : ERR_NOT_FOUND;
+}
+
+/* A chat takes nothing new when one of the two is gone or blocks the other. */
+static enum err check_chat(struct tx *tx, const struct group *g, uint64_t author)
+{
+    if (g->kind != GROUP_CHAT)
+        return OK;
+    int64_t blocks = 0;
+    if (g->member_count < 2)
+        return tx_fail(tx, ERR_FORBIDDEN, "the other account is gone");
+    enum err e = tx_get_i64(tx,
+                            "SELECT COUNT(*) FROM group_members o JOIN blocks b "
+                            "ON (b.blocker_id = o.account_id AND b.blocked_id = $2) "
+                            "OR (b.blocker_id = $2 AND b.blocked_id = o.account_id) "
+                            "WHERE o.group_id = $1 AND o.account_id <> $2",
+                            DB_ARGS(DB_I64(g->id), DB_I64(author)), &blocks);
+    if (!e && blocks)
+        e = tx_fail(tx, ERR_FORBIDDEN, "a block lies between the two accounts");
+    return e;
+}
+
+/* The group's row was not changed: why not? */
+static enum err explain_refusal(struct tx *tx, const struct message_new *in, struct arena *arena,
+                                struct group_entry *out, bool *repeated)
+{
+    struct group g;
+    bool same = false;
+    enum err e = group_get(tx, in->group, in->author, arena, &g);
+    if (e)
+        return e;
+    e = in->client_id.ptr ? find_sent(tx, in, arena, out, &same) : ERR_NOT_FOUND;
+    if (!e && !same)
+        return tx_fail(tx, ERR_INVALID, "this client_id was used with another body");
+    *repeated = !e;
+    if (e != ERR_NOT_FOUND)
+        return e;
+    e = check_chat(tx, &g, in->author);
+    return e ? e : tx_fail(tx, ERR_FORBIDDEN, "the account may not write");
+}
+
+static enum err mention(struct tx *tx, const struct message_new *in, int64_t seq)
+{
+    uint64_t ids[MESSAGE_MENTIONS_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < in->mention_count; i++) {
+        size_t k = 0;
+        while (k < n && ids[k] != in->mentions[i])
+            k++;
+        if (k == n)
+            ids[n++] = in->mentions[i];
+    }
+    if (n == 0)
+        return OK;
+    int64_t written = 0;
+    enum err e = tx_exec(tx,
+                         "INSERT INTO group_mentions (account_id, group_id, seq) "
+                         "SELECT m.account_id, m.group_id, $2 FROM ids($3) AS i "
+                         "JOIN group_members m ON m.group_id = $1 AND m.account_id = i.id "
+                         "WHERE m.left_seq IS NULL",
+                         DB_ARGS(DB_I64(in->group), DB_I64(seq), DB_IDS(ids, n)), &written);
+    if (!e && written != (int64_t)n)
+        e = tx_fail(tx, ERR_INVALID, "only members can be mentioned");
+    return e;
+}
+
+/* The number, when everything allows it: ERR_NOT_FOUND otherwise. The condition on a chat names the
+ * other member by the row of the pair's group; a plain group never gets there. */
+static enum err take_number(struct tx *tx, const struct message_new *in, uint64_t event,
+                            int64_t *seq, int64_t *messages)
+{
+    struct db_rows rows;
+    enum err e =
+        tx_query(tx,
+                 "UPDATE groups SET seq = seq + 1, messages = messages + 1, last_seq = seq + 1, "
+                 "last_id = CASE WHEN last_id < $4 THEN $4 ELSE last_id END "
+                 "WHERE id = $1 "
+                 "AND EXISTS (SELECT 1 FROM group_members WHERE group_id = $1 AND account_id = $2 "
+                 "AND left_seq IS NULL) "
+                 "AND EXISTS (SELECT 1 FROM accounts WHERE id = $2 AND state = 0) "
+                 "AND NOT EXISTS (SELECT 1 FROM group_log WHERE group_id = $1 AND author_id = $2 "
+                 "AND client_id = $3) "
+                 "AND (kind = 0 OR (member_count = 2 AND NOT EXISTS (SELECT 1 FROM group_members o "
+                 "JOIN blocks b ON (b.blocker_id = o.account_id AND b.blocked_id = $2) "
+                 "OR (b.blocker_id = $2 AND b.blocked_id = o.account_id) "
+                 "WHERE o.group_id = $1 AND o.account_id <> $2))) "
+                 "RETURNING seq, messages",
+                 DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_TEXT_OR_NULL(in->client_id),
+                         DB_I64(event)),
+                 &rows);
+    if (e)
+        return e;
+    bool found = db_next(&rows);
+    if (found) {
+        *seq = db_i64(&rows, 0);
+        *messages = db_i64(&rows, 1);
+    }
+    e = db_rows_done(&rows);
+    return e ? e : found ? OK : ERR_NOT_FOUND;
+}
+
+enum err message_send(struct tx *tx, const struct message_new *in, struct arena *arena,
+                      struct group_entry *out, bool *repeated)
+{
+    int64_t seq = 0, messages = 0;
+    *repeated = false;
+    enum err e = check_new(tx, in);
+    if (e)
+        return e;
+    uint64_t event = id_next(tx->ids);
+    e = take_number(tx, in, event, &seq, &messages);
+    if (e == ERR_NOT_FOUND)
+        return explain_refusal(tx, in, arena, out, repeated);
+    if (e)
+        return e;
+    int64_t now_ms = clock_wall_ms(tx->ids->clock);
+    bool named = in->client_id.ptr != NULL;
+    e = tx_exec(tx,
+                "INSERT INTO group_log (group_id, seq, kind, author_id, client_id, body, messages, "
+                "sent_hash, created_at) VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8)",
+                DB_ARGS(DB_I64(in->group), DB_I64(seq), DB_I64(in->author),
+                        DB_TEXT_OR_NULL(in->client_id), DB_TEXT(in->body), DB_I64(messages),
+                        named ? DB_I64(hash_of(in->body)) : DB_NULL, DB_I64(now_ms)),
+                NULL);
+    if (!e)
+        e = tx_exec(tx,
+                    "UPDATE group_members SET read_seq = $3, read_count = $4 "
+                    "WHERE group_id = $1 AND account_id = $2",
+                    DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_I64(seq), DB_I64(messages)),
+                    NULL);
+    if (!e)
+        e = mention(tx, in, seq);
+    if (e)
+        return e;
+    *out = (struct group_entry){
+        .group = in->group,
+        .author = in->author,
+        .seq = seq,
+        .kind = ENTRY_MESSAGE,
+        .client_id = in->client_id,
+        .body = in->body,
+        .created_at_ms = now_ms,
+    };
+    return outbox_emit(tx, (struct event){.id = event,
+                                          .type = EVENT_GROUP_MESSAGE,
+                                          .actor = in->group,
+                                          .object = in->author,
+                                          .value = seq});
+}
+
+/* ---- changing ---- */
+
+/* A message that the member may see, with its group; deleted ones, too. */
+static enum err find_message(struct tx *tx, uint64_t group, int64_t seq, uint64_t member,
+                             struct arena *arena, struct group *g, struct group_entry *out)
+{
+    struct db_rows rows;
+    enum err e = group_get(tx, group, member, arena, g);
+    if (e)
+        return e;
+    e = tx_query(tx,
+                 "SELECT author_id, client_id, body, created_at, edited_at, deleted_at "
+                 "FROM group_log WHERE group_id = $1 AND seq = $2 AND kind = 0",
+                 DB_ARGS(DB_I64(group), DB_I64(seq)), &rows);
+    if (e)
+        return e;
+    bool found = db_next(&rows);
+    if (found) {
+        struct str client_id = db_text(&rows, 1), body = db_text(&rows, 2);
+        *out = (struct group_entry){
+            .group = group,
+            .author = db_id(&rows, 0),
+            .seq = seq,
+            .kind = ENTRY_MESSAGE,
+            .client_id = client_id.ptr ? arena_str(arena, client_id) : client_id,
+            .body = body.ptr ? arena_str(arena, body) : body,
+            .created_at_ms = db_i64(&rows, 3),
+            .edited_at_ms = db_i64(&rows, 4),
+            .deleted = !db_is_null(&rows, 5),
+        };
+    }
+    e = db_rows_done(&rows);
+    bool seen = found && (g->history == GROUP_HISTORY_ALL || seq >= g->joined_seq ||
+                          out->author == member); /* one's own of an earlier membership, too */
+    if (!e && !seen)
+        e = tx_fail(tx, ERR_NOT_FOUND, "no such message");
+    return e;
+}
+
+enum err message_edit(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor, struct str body,
+                      struct arena *arena, struct group_entry *out)
+{
+    struct group g;
+    struct group_appended at;
+    enum err e = group_check_text(tx, body, "body", MESSAGE_MAX_CHARS, false);
+    if (!e)
+        e = find_message(tx, group, seq, editor, arena, &g, out);
+    if (e)
+        return e;
+    if (out->author != editor)
+        return tx_fail(tx, ERR_FORBIDDEN, "only its author may edit a message");
+    if (out->deleted)
+        return tx_fail(tx, ERR_CONFLICT, "the message is deleted");
+    e = check_chat(tx, &g, editor);
+    if (e || str_eq(out->body, body)) /* the same again: nothing became true */
+        return e;
+    e = group_append(tx,
+                     &(struct group_append){
+                         .group = group, .author = editor, .kind = ENTRY_EDIT, .target_seq = seq},
+                     &at);
+    if (e)
+        return e;
+    out->body = body;
+    out->edited_at_ms = at.at_ms;
+    return tx_exec(
+        tx,
+        "UPDATE group_log SET body = $3, edited_at = $4, edited_seq = $5 "
+        "WHERE group_id = $1 AND seq = $2",
+        DB_ARGS(DB_I64(group), DB_I64(seq), DB_TEXT(body), DB_I64(at.at_ms), DB_I64(at.seq)), NULL);
+}
+
+static enum err erase(struct tx *tx, uint64_t group, int64_t seq, int64_t now_ms)
+{
+    enum err e = tx_exec(tx,
+                         "UPDATE group_log SET body = NULL, sent_hash = NULL, deleted_at = $3 "
+                         "WHERE group_id = $1 AND seq = $2",
+                         DB_ARGS(DB_I64(group), DB_I64(seq), DB_I64(now_ms)), NULL);
+    if (!e)
+        e = tx_exec(tx, "DELETE FROM group_mentions WHERE group_id = $1 AND seq = $2",
+                    DB_ARGS(DB_I64(group), DB_I64(seq)), NULL);
+    return e;
+}
+
+enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor)
+{
+    struct arena arena;
+    struct group g;
+    struct group_entry message;
+    struct group_appended at;
+    arena_init(&arena);
+    enum err e = find_message(tx, group, seq, editor, &arena, &g, &message);
+    arena_done(&arena);
+    if (e)
+        return e;
+    bool own = message.author == editor;
+    if (!own && g.role == GROUP_MEMBER)
+        return tx_fail(tx, ERR_FORBIDDEN, "only its author and the group's admins may delete it");
+    if (message.deleted)
+        return tx_fail(tx, ERR_NOT_FOUND, "no such message");
+    e = group_append(tx,
+                     &(struct group_append){.group = group,
+                                            .author = editor,
+                                            .kind = own ? ENTRY_DELETE : ENTRY_MODERATION,
+                                            .target_seq = seq},
+                     &at);
+    return e ? e : erase(tx, group, seq, at.at_ms);
+}
+
+enum err message_mentioned(struct tx *tx, uint64_t group, int64_t seq,
+                           uint64_t out[MESSAGE_MENTIONS_MAX], size_t *n)
+{
+    struct db_rows rows;
+    *n = 0;
+    enum err e = tx_query(tx,
+                          "SELECT account_id FROM group_mentions WHERE group_id = $1 AND seq = $2 "
+                          "ORDER BY account_id LIMIT $3",
+                          DB_ARGS(DB_I64(group), DB_I64(seq), DB_I64(MESSAGE_MENTIONS_MAX)), &rows);
+    if (e)
+        return e;
+    while (db_next(&rows))
+        out[(*n)++] = db_id(&rows, 0);
+    return db_rows_done(&rows);
+}
