@@ -1,12 +1,18 @@
 /* Everything that is derived from truth about who sees what: the follow graph both ways, home
- * timelines, celebrities' recent posts, who is hidden. Two engines: in memory with snapshots,
- * Redis.
+ * timelines, celebrities' recent posts, who is hidden; the members of groups, and everybody's
+ * inbox. Two engines: in memory with snapshots, Redis.
  *
  * The idea that keeps this simple: **a timeline may hold too much, never too little.** Reads
  * filter every entry by the graph as it is at that moment (views_visible) and by the post's own
  * card (deleted or not), so a late, repeated or misdirected delivery can add nothing that a
  * reader sees. What must hold is completeness: when the pipeline is drained, a timeline holds
  * every pushed post, by everyone its owner follows and by the owner, above its floor.
+ *
+ * The same holds of an **inbox**: it says in which order its owner's groups come, the one with the
+ * latest activity first. What a reader is shown of them, and whether they are still a member, is
+ * read from truth; so a group too many does no harm, and one that is missing would. A group is no
+ * account: it is known by its members, has no timeline, and only audience() and neighbours() know
+ * its name.
  *
  * The contract, checked line by line in test/contract/views_contract.c:
  *  1. apply() is idempotent and takes effect before it returns; changes to one account are seen
@@ -48,7 +54,22 @@
  *     loaded() ends that. While doubt() is on it answers this process as one that lost its state,
  *     whatever it holds. is_complete() says whether it holds everything, doubted or not, and to
  *     everybody the same; ERR_UNAVAILABLE: nobody answers. Reads do not wait for an engine that is
- *     known to be away. */
+ *     known to be away.
+ * 12. After apply(MEMBER on) returned, audience(group) meets the member, and a ready inbox holds
+ * the group; after apply(MEMBER off) neither does, until something is pushed. A walk over a group's
+ *     members promises what 3 says of followers. Of a walk over ACTIVE or REST an engine may leave
+ *     out members whose inbox is dropped, unless they are listened to.
+ * 13. inbox_push() and apply(MESSAGE) raise the group's activity in each inbox to at least that
+ *     given; who does not have the group gets it. Again, late or in another order: the greatest
+ *     activity of all counts. A dropped inbox stays dropped.
+ * 14. inbox() returns the groups in the order of falling activity, each once, all of those there
+ *     are below `below`. ERR_NEEDS_TRUTH: it is dropped, building, or lost (10).
+ * 15. inbox_begin(), inbox_anew(), inbox_end() and inbox_give_up() are to an inbox what 6 says of a
+ *     timeline: what is pushed, joined and left between begin and end is not lost.
+ * 16. After inbox_drop() returned an inbox is dropped until a rebuild that begins later has ended:
+ * one that was under way ends without a result, because what it has read may be what was dropped.
+ * 17. Whoever is listened to is told of everything that is pushed to them or dropped after listen()
+ *     returned and that may have changed something. Never while a lock is held. */
 #pragma once
 
 #include <stdbool.h>
@@ -60,8 +81,8 @@
 struct views;
 
 enum view_change_kind {
-    VIEW_ACCOUNT, /* `account` exists; value: when last seen (ms); on: its timeline starts empty
-                     and complete; off: it starts dropped (to be rebuilt when read) */
+    VIEW_ACCOUNT, /* `account` exists; value: when last seen (ms); on: its timeline and its inbox
+                     start empty and complete; off: dropped (to be rebuilt when read) */
     VIEW_SEEN,    /* `account` was seen at `value` (ms) */
     VIEW_HIDE,    /* on: `account` is suspended or deleted, nobody but itself sees its posts */
     VIEW_FOLLOW,  /* on/off: `account` follows `other` */
@@ -69,6 +90,10 @@ enum view_change_kind {
     VIEW_POST,    /* on: `account` posted `other` (post id): into the own timeline at once, and
                      into the author's pull list when value is DELIVERY_PULL; off: takes it out of
                      both again */
+    VIEW_MEMBER,  /* on/off: `account` is a member of group `other`; on: the group's activity in the
+                     inbox is at least the greater of `event` and `value` */
+    VIEW_MESSAGE, /* the message `event` in group `other` concerns `account`, who wrote it or is
+                     named in it: into the inbox at once */
 };
 
 struct view_change {
@@ -117,6 +142,9 @@ struct view_push {
 struct view_stats {
     uint64_t accounts, follows, timelines, entries, dropped, pull_lists, bytes;
     uint64_t timeline_bytes; /* of bytes: the timelines' entries, slack and headers */
+    uint64_t groups;         /* that have a member */
+    uint64_t memberships, inboxes, inbox_entries; /* inboxes: not dropped */
+    uint64_t inbox_bytes;                         /* of bytes: entries, slack and headers */
     uint64_t saved_position;
     int64_t saved_at_ms, save_took_ms, save_bytes;
 };
@@ -125,6 +153,19 @@ struct view_stats {
 struct view_stamp {
     uint64_t part[6];
 };
+
+/* A group in somebody's inbox. Activities are ids of events, so no two in one inbox are equal. */
+struct inbox_entry {
+    uint64_t group;
+    uint64_t activity;
+};
+
+/* What of an account has changed. */
+enum view_part { VIEW_PART_TIMELINE = 1, VIEW_PART_INBOX = 2 };
+
+/* Groups that an inbox is sure to hold. An engine may drop one that would hold more: its owner's
+ * pages come from truth then. */
+enum { INBOX_MAX = 20000 };
 
 enum view_rebuild { VIEW_REBUILD_BEGIN, VIEW_REBUILD_ANEW, VIEW_REBUILD_END, VIEW_REBUILD_GIVE_UP };
 
@@ -152,6 +193,14 @@ struct views_ops {
                       bool *wrapped);
     enum err (*neighbours)(struct views *v, uint64_t account, bool followers, uint64_t after,
                            uint64_t *ids, size_t max, size_t *n);
+    enum err (*inbox_push)(struct views *v, uint64_t group, uint64_t activity,
+                           const uint64_t *members, size_t n, size_t *changed);
+    enum err (*inbox_drop)(struct views *v, const uint64_t *members, size_t n);
+    enum err (*inbox_rebuild)(struct views *v, uint64_t account, enum view_rebuild step,
+                              const struct inbox_entry *entries, size_t n);
+    enum err (*inbox)(struct views *v, uint64_t account, uint64_t below, struct inbox_entry *out,
+                      size_t max, size_t *n);
+    enum err (*listen)(struct views *v, uint64_t account, bool on);
     enum err (*save)(struct views *v, uint64_t position);
     /* Of a remote engine; NULL elsewhere. */
     enum err (*clear)(struct views *v);
@@ -175,6 +224,10 @@ struct views {
                                  an event loop */
     uint64_t epoch; /* positions in walks (audience_cursor.after) mean something only to views of
                        the same epoch */
+    /* Whom to tell of changes (17): set before the first listen(), called by any thread, must not
+     * block. */
+    void (*changed)(void *ctx, uint64_t account, enum view_part what);
+    void *changed_ctx;
 };
 
 /* Makes changes visible; called after their COMMIT and before the answer. */
@@ -183,7 +236,8 @@ static inline enum err views_apply(struct views *v, const struct view_change *ch
     return v->ops->apply(v, changes, n);
 }
 
-/* The next at most `max` members of the author's followers; sets cursor->end with the last page. */
+/* The next at most `max` of an author's followers, or of a group's members; sets cursor->end with
+ * the last page. */
 static inline enum err views_audience(struct views *v, uint64_t author,
                                       struct audience_cursor *cursor, uint64_t *members, size_t max,
                                       size_t *n)
@@ -296,19 +350,75 @@ static inline enum err views_stamp(struct views *v, uint64_t viewer, struct view
     return v->ops->stamp(v, viewer, stamp, same);
 }
 
-/* One bounded slice of the walk over all accounts that drops the timelines of those not seen
- * since. */
+/* One bounded slice of the walk over all accounts that drops the timelines and inboxes of those not
+ * seen since; *dropped: how many timelines. */
 static inline enum err views_sweep(struct views *v, int64_t seen_before_ms, size_t max_accounts,
                                    size_t *dropped, bool *wrapped)
 {
     return v->ops->sweep(v, seen_before_ms, max_accounts, dropped, wrapped);
 }
 
-/* Account ids, in rising order above `after`: followers of / followed by `account`. For `check`. */
+/* Account ids, in rising order above `after`: followers of / followed by `account`. Followers of a
+ * group: its members (ERR_NOT_FOUND: it may have none). For `check`. */
 static inline enum err views_neighbours(struct views *v, uint64_t account, bool followers,
                                         uint64_t after, uint64_t *ids, size_t max, size_t *n)
 {
     return v->ops->neighbours(v, account, followers, after, ids, max, n);
+}
+
+/* ---- inboxes ---- */
+
+/* *changed: in how many inboxes the activity rose. */
+static inline enum err views_inbox_push(struct views *v, uint64_t group, uint64_t activity,
+                                        const uint64_t *members, size_t n, size_t *changed)
+{
+    return v->ops->inbox_push(v, group, activity, members, n, changed);
+}
+
+/* For those who will not be pushed to: members of a large group who have not been here for long. */
+static inline enum err views_inbox_drop(struct views *v, const uint64_t *members, size_t n)
+{
+    return v->ops->inbox_drop(v, members, n);
+}
+
+/* The errors of the four are those of timelines. */
+static inline enum err views_inbox_begin(struct views *v, uint64_t account)
+{
+    return v->ops->inbox_rebuild(v, account, VIEW_REBUILD_BEGIN, NULL, 0);
+}
+static inline enum err views_inbox_anew(struct views *v, uint64_t account)
+{
+    return v->ops->inbox_rebuild(v, account, VIEW_REBUILD_ANEW, NULL, 0);
+}
+
+/* `entries` (falling by activity) are all groups of the account. ERR_CONFLICT: there is no result;
+ * a reader goes on with what they have read. */
+static inline enum err views_inbox_end(struct views *v, uint64_t account,
+                                       const struct inbox_entry *entries, size_t n)
+{
+    return v->ops->inbox_rebuild(v, account, VIEW_REBUILD_END, entries, n);
+}
+static inline enum err views_inbox_give_up(struct views *v, uint64_t account)
+{
+    return v->ops->inbox_rebuild(v, account, VIEW_REBUILD_GIVE_UP, NULL, 0);
+}
+
+/* The next groups below `below`, the activity of the last entry so far (UINT64_MAX: from the top).
+ * A page may be shorter than `max` though there is more; one with nothing is the end. An engine may
+ * know activities without their node: then what falls into one millisecond comes on one page, if it
+ * fits, so that the next one may as well be read from truth; when `below` comes from truth it may
+ * repeat what was in the same millisecond. ERR_NOT_FOUND: no such account. */
+static inline enum err views_inbox(struct views *v, uint64_t account, uint64_t below,
+                                   struct inbox_entry *out, size_t max, size_t *n)
+{
+    return v->ops->inbox(v, account, below, out, max, n);
+}
+
+/* Tells views->changed from now on, or no longer. On again, or off again: no difference. A post
+ * that is pulled changes nobody's timeline and is not told of. ERR_METHOD: this engine cannot. */
+static inline enum err views_listen(struct views *v, uint64_t account, bool on)
+{
+    return v->ops->listen(v, account, on);
 }
 
 static inline enum err views_save(struct views *v, uint64_t position)

@@ -130,7 +130,26 @@ void dropped_account(struct views *v, uint64_t id);
     X(a_cleared_engine_is_not_found_complete)                                                      \
     X(a_doubted_engine_answers_as_one_that_lost_everything)                                        \
     X(doubt_is_of_one_process)                                                                     \
-    X(saves_go_on_while_nobody_dies)
+    X(saves_go_on_while_nobody_dies)                                                               \
+    X(a_member_is_met_and_has_the_group)                                                           \
+    X(a_group_is_no_account)                                                                       \
+    X(the_latest_word_about_a_member_counts)                                                       \
+    X(active_and_rest_are_all_who_have_an_inbox)                                                   \
+    X(the_greatest_activity_counts)                                                                \
+    X(who_writes_has_it_at_once)                                                                   \
+    X(a_stranger_gets_what_is_pushed)                                                              \
+    X(a_dropped_inbox_takes_nothing)                                                               \
+    X(pages_of_an_inbox_continue)                                                                  \
+    X(nothing_is_lost_between_the_view_and_truth)                                                  \
+    X(what_happens_during_a_rebuild_is_kept)                                                       \
+    X(two_rebuilds_of_an_inbox_agree)                                                              \
+    X(an_inbox_is_rebuilt_anew)                                                                    \
+    X(a_large_inbox_is_rebuilt)                                                                    \
+    X(a_drop_spoils_rebuilds_under_way)                                                            \
+    X(a_sweep_takes_inboxes_along)                                                                 \
+    X(groups_and_inboxes_come_back)                                                                \
+    X(a_lost_engine_knows_no_inbox)                                                                \
+    X(listeners_are_told)
 
 #define VIEWS_CASE_DECLARE(name) void name(void **state);
 VIEWS_CASES(VIEWS_CASE_DECLARE)

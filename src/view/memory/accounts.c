@@ -1,18 +1,20 @@
-/* Accounts: slots and the columns behind them. A slot's columns are made usable and filled before
- * the slot is counted and the id enters the directory, so whoever can name a slot may touch it. */
+/* Accounts and groups: slots and the columns behind them. A slot's columns are made usable and
+ * filled before the slot is counted and the id enters the directory, so whoever can name a slot may
+ * touch it. */
 #include <stdlib.h>
 
 #include "base/check.h"
 #include "view/memory/engine.h"
 
-enum { COLUMN_STRIPED_FROM = 5 };
+enum { COLUMN_STRIPED_FROM = 6 };
 
 enum err accounts_init(struct memory_views *m)
 {
     static const size_t widths[COUNT_OF(m->columns)] = {
-        sizeof *m->ids,    sizeof *m->seen,    sizeof *m->timelines,
-        sizeof *m->people, sizeof *m->changes, sizeof *m->latches,
-        sizeof *m->awake,  sizeof *m->hidden,  sizeof *m->pulled,
+        sizeof *m->ids,       sizeof *m->seen,    sizeof *m->timelines,   sizeof *m->people,
+        sizeof *m->changes,   sizeof *m->inboxes, sizeof *m->latches,     sizeof *m->awake,
+        sizeof *m->hidden,    sizeof *m->pulled,  sizeof *m->inbox_awake, sizeof *m->grouped,
+        sizeof *m->listening,
     };
     for (size_t i = 0; i < COUNT_OF(m->columns); i++) {
         size_t max = i < COLUMN_STRIPED_FROM ? ACCOUNTS_MAX : ACCOUNTS_MAX / STRIPE_SLOTS;
@@ -24,10 +26,14 @@ enum err accounts_init(struct memory_views *m)
     m->timelines = m->columns[2].base;
     m->people = m->columns[3].base;
     m->changes = m->columns[4].base;
-    m->latches = m->columns[5].base;
-    m->awake = m->columns[6].base;
-    m->hidden = m->columns[7].base;
-    m->pulled = m->columns[8].base;
+    m->inboxes = m->columns[5].base;
+    m->latches = m->columns[6].base;
+    m->awake = m->columns[7].base;
+    m->hidden = m->columns[8].base;
+    m->pulled = m->columns[9].base;
+    m->inbox_awake = m->columns[10].base;
+    m->grouped = m->columns[11].base;
+    m->listening = m->columns[12].base;
     block_pool_init(&m->pool);
     return directory_init(&m->directory, 0) ? OK : ERR_NO_MEMORY;
 }
@@ -35,6 +41,7 @@ enum err accounts_init(struct memory_views *m)
 void accounts_done(struct memory_views *m)
 {
     int64_t bytes = 0;
+    struct inbox_env inboxes = {0};
     uint32_t count = atomic_load(&m->accounts);
     for (uint32_t slot = 0; slot < count; slot++) {
         struct person *p = &m->people[slot];
@@ -44,6 +51,7 @@ void accounts_done(struct memory_views *m)
             slot_list_done(p->mutes, &bytes);
         free(p->mutes);
         pull_list_free(pull_of(m, slot));
+        inbox_done(&m->inboxes[slot], &inboxes);
     }
     for (size_t i = 0; i < COUNT_OF(m->columns); i++)
         column_done(&m->columns[i]);
@@ -61,12 +69,28 @@ bool accounts_extend(struct memory_views *m, uint32_t count)
     return true;
 }
 
-enum err account_slot(struct memory_views *m, uint64_t id, enum timeline_state state,
-                      uint32_t *slot)
+uint32_t account_find(struct memory_views *m, uint64_t id)
+{
+    uint32_t slot = directory_find(&m->directory, id);
+    return slot != DIRECTORY_NONE && flag_get(m->grouped, slot) ? DIRECTORY_NONE : slot;
+}
+
+static void prepare(struct memory_views *m, uint32_t slot, uint64_t id, enum slot_use use)
+{
+    bool empty = use == SLOT_EMPTY;
+    m->ids[slot] = id;
+    m->timelines[slot].state = empty ? TIMELINE_READY : TIMELINE_DROPPED;
+    m->inboxes[slot].state = empty ? INBOX_READY : INBOX_DROPPED;
+    flag_set(m->awake, slot, empty);
+    flag_set(m->inbox_awake, slot, empty);
+    flag_set(m->grouped, slot, use == SLOT_GROUP);
+}
+
+enum err account_slot(struct memory_views *m, uint64_t id, enum slot_use use, uint32_t *slot)
 {
     *slot = directory_find(&m->directory, id);
     if (*slot != DIRECTORY_NONE)
-        return OK;
+        return flag_get(m->grouped, *slot) == (use == SLOT_GROUP) ? OK : ERR_BAD_INPUT;
     if (id == 0)
         return ERR_BAD_INPUT;
     enum err e = OK;
@@ -77,9 +101,7 @@ enum err account_slot(struct memory_views *m, uint64_t id, enum timeline_state s
         if (next == ACCOUNTS_MAX || !accounts_extend(m, next + 1)) {
             e = ERR_NO_MEMORY;
         } else {
-            m->ids[next] = id;
-            m->timelines[next].state = (uint8_t)state;
-            flag_set(m->awake, next, state != TIMELINE_DROPPED);
+            prepare(m, next, id, use);
             if (directory_insert(&m->directory, id, next)) {
                 atomic_store_explicit(&m->accounts, next + 1, memory_order_release);
                 *slot = next;
@@ -89,6 +111,8 @@ enum err account_slot(struct memory_views *m, uint64_t id, enum timeline_state s
         }
     }
     pthread_mutex_unlock(&m->create);
+    if (e == OK && flag_get(m->grouped, *slot) != (use == SLOT_GROUP))
+        e = ERR_BAD_INPUT;
     return e;
 }
 

@@ -8,21 +8,6 @@
 
 enum { FAR_AHEAD = 24, NEAR_AHEAD = 12 };
 
-static void lock_both(struct memory_views *m, uint32_t a, uint32_t b)
-{
-    uint32_t low = stripe_of(a < b ? a : b), high = stripe_of(a < b ? b : a);
-    latch_lock(&m->latches[low]);
-    if (high != low)
-        latch_lock(&m->latches[high]);
-}
-
-static void unlock_both(struct memory_views *m, uint32_t a, uint32_t b)
-{
-    person_unlock(m, a);
-    if (stripe_of(a) != stripe_of(b))
-        person_unlock(m, b);
-}
-
 /* Both directions of an edge change under both latches: two threads that apply opposite changes of
  * the same pair can then never leave the directions disagreeing. */
 static enum err apply_follow(struct memory_views *m, uint32_t viewer, uint32_t author, bool on,
@@ -120,6 +105,7 @@ static enum err apply_post(struct memory_views *m, uint32_t author, const struct
     struct timeline_env env = timeline_env_of(m, author);
     enum err e = OK;
     person_lock(m, author);
+    uint64_t told = c->on ? ears_of(m, stripe_of(author)) & stripe_bit(author) : 0;
     if (c->on)
         timeline_add(&m->timelines[author], &env, c->other);
     else
@@ -127,6 +113,7 @@ static enum err apply_post(struct memory_views *m, uint32_t author, const struct
     if (c->on ? c->value == DELIVERY_PULL : pull_of(m, author) != NULL)
         e = change_pull_list(m, author, c->other, c->on, t);
     person_unlock(m, author);
+    tell(m, stripe_of(author), told, VIEW_PART_TIMELINE);
     t->entries += env.entries;
     return e;
 }
@@ -134,12 +121,12 @@ static enum err apply_post(struct memory_views *m, uint32_t author, const struct
 static enum err apply_one(struct memory_views *m, const struct view_change *c, struct tally *t)
 {
     bool names_two = c->kind == VIEW_FOLLOW || c->kind == VIEW_MUTE;
-    enum timeline_state state =
-        c->kind == VIEW_ACCOUNT && !c->on ? TIMELINE_DROPPED : TIMELINE_READY;
+    bool names_group = c->kind == VIEW_MEMBER || c->kind == VIEW_MESSAGE;
+    enum slot_use use = c->kind == VIEW_ACCOUNT && !c->on ? SLOT_DROPPED : SLOT_EMPTY;
     uint32_t slot, other = 0;
-    enum err e = account_slot(m, c->account, state, &slot);
-    if (e == OK && names_two)
-        e = account_slot(m, c->other, TIMELINE_READY, &other);
+    enum err e = account_slot(m, c->account, use, &slot);
+    if (e == OK && (names_two || names_group))
+        e = account_slot(m, c->other, names_group ? SLOT_GROUP : SLOT_EMPTY, &other);
     if (e != OK)
         return e;
     switch (c->kind) {
@@ -157,6 +144,10 @@ static enum err apply_one(struct memory_views *m, const struct view_change *c, s
         return apply_mute(m, slot, other, c->on, t);
     case VIEW_POST:
         return apply_post(m, slot, c, t);
+    case VIEW_MEMBER:
+        return apply_member(m, slot, other, c, t);
+    case VIEW_MESSAGE:
+        return apply_message(m, slot, other, c, t);
     }
     return ERR_BAD_INPUT;
 }
@@ -166,8 +157,10 @@ static enum err apply_one(struct memory_views *m, const struct view_change *c, s
 static void look_ahead(struct memory_views *m, const struct view_change *changes, size_t n,
                        size_t i)
 {
-    if (i + FAR_AHEAD < n)
-        directory_prefetch(&m->directory, changes[i + FAR_AHEAD].other);
+    if (i + FAR_AHEAD < n) { /* members come by group, followers by follower */
+        const struct view_change *c = &changes[i + FAR_AHEAD];
+        directory_prefetch(&m->directory, c->kind == VIEW_MEMBER ? c->account : c->other);
+    }
     if (i + NEAR_AHEAD < n && changes[i + NEAR_AHEAD].kind == VIEW_FOLLOW) {
         uint32_t slot = directory_find(&m->directory, changes[i + NEAR_AHEAD].other);
         if (slot != DIRECTORY_NONE)
@@ -194,8 +187,7 @@ enum err memory_edge(struct views *v, uint64_t viewer, uint64_t author, bool bac
                      const uint64_t *ids, size_t n, uint64_t floor)
 {
     struct memory_views *m = memory_of(v);
-    uint32_t slot = directory_find(&m->directory, viewer);
-    uint32_t other = directory_find(&m->directory, author);
+    uint32_t slot = account_find(m, viewer), other = account_find(m, author);
     if (slot == DIRECTORY_NONE || other == DIRECTORY_NONE)
         return ERR_NOT_FOUND;
     struct timeline *t = &m->timelines[slot];
@@ -240,7 +232,7 @@ enum err memory_rebuild(struct views *v, uint64_t viewer, enum view_rebuild step
                         const uint64_t *ids, size_t n, uint64_t floor)
 {
     struct memory_views *m = memory_of(v);
-    uint32_t slot = directory_find(&m->directory, viewer);
+    uint32_t slot = account_find(m, viewer);
     if (slot == DIRECTORY_NONE)
         return ERR_NOT_FOUND;
     struct timeline *t = &m->timelines[slot];
@@ -305,8 +297,10 @@ enum err memory_sweep(struct views *v, int64_t seen_before_ms, size_t max_accoun
     uint32_t at = atomic_load(&m->sweep_at);
     struct tally t = {0};
     *dropped = 0;
-    for (size_t i = 0; i < max_accounts && at < accounts; i++, at++)
+    for (size_t i = 0; i < max_accounts && at < accounts; i++, at++) {
         *dropped += drop_if_unseen(m, at, before, &t);
+        drop_inbox_if_unseen(m, at, before, &t);
+    }
     *wrapped = at >= accounts;
     atomic_store(&m->sweep_at, *wrapped ? 0 : at);
     tally_add(m, &t);

@@ -1,5 +1,5 @@
-/* Delivery: walking an author's followers and writing a post into their timelines. This is the hot
- * path.
+/* Delivery: walking an author's followers, or a group's members, and writing a post into their
+ * timelines. This is the hot path.
  *
  * A push is bound by memory: each member costs one line of the timelines column and one line of
  * a block somewhere in the pool. So the loop asks for both some members ahead, and the members come
@@ -16,14 +16,17 @@ enum { SEEN_LAG_S = 60 };
 
 struct seen_filter {
     enum audience_part part;
-    uint32_t since, until; /* seconds; the active are those seen at or after `since` */
+    uint32_t since, until;   /* seconds; the active are those seen at or after `since` */
+    _Atomic uint64_t *awake; /* who has what is pushed to */
 };
 
-static struct seen_filter filter_of(const struct audience_cursor *c)
+static struct seen_filter filter_of(struct memory_views *m, const struct audience_cursor *c,
+                                    uint32_t slot)
 {
     uint32_t started = seen_seconds(c->started_ms);
     return (struct seen_filter){c->part, seen_seconds(c->active_since_ms),
-                                started > SEEN_LAG_S ? started - SEEN_LAG_S : 0};
+                                started > SEEN_LAG_S ? started - SEEN_LAG_S : 0,
+                                flag_get(m->grouped, slot) ? m->inbox_awake : m->awake};
 }
 
 /* Visits from now on count as not before the walk's start; see account_seen. */
@@ -39,7 +42,7 @@ static void note_walk(struct memory_views *m, const struct audience_cursor *c)
 
 static bool wanted(struct memory_views *m, const struct seen_filter *f, uint32_t slot)
 {
-    if (!flag_get(m->awake, slot))
+    if (!flag_get(f->awake, slot) && !flag_get(m->listening, slot))
         return false;
     if (f->part == AUDIENCE_ALL)
         return true;
@@ -66,13 +69,13 @@ enum err memory_audience(struct views *v, uint64_t author, struct audience_curso
                          uint64_t *members, size_t max, size_t *n)
 {
     struct memory_views *m = memory_of(v);
-    struct seen_filter filter = filter_of(cursor);
     uint32_t slot = directory_find(&m->directory, author);
     *n = 0;
     if (slot == DIRECTORY_NONE) {
         cursor->end = true;
         return OK;
     }
+    struct seen_filter filter = filter_of(m, cursor, slot);
     note_walk(m, cursor);
     while (!cursor->end) {
         uint32_t chunk[READ_MAX];
@@ -94,7 +97,7 @@ enum err memory_audience(struct views *v, uint64_t author, struct audience_curso
     return OK;
 }
 
-static void check_handles(struct memory_views *m, const uint64_t *members, size_t n)
+void check_handles(struct memory_views *m, const uint64_t *members, size_t n)
 {
     uint64_t all = atomic_load_explicit(&m->accounts, memory_order_acquire);
     uint64_t greatest = 0;
@@ -119,15 +122,22 @@ enum err memory_push(struct views *v, uint64_t post, const uint64_t *members, si
         uint64_t stripe = members[i] >> STRIPE_BITS;
         env.near = (uint32_t)stripe;
         latch_lock(&m->latches[stripe]);
+        uint64_t ears = ears_of(m, stripe), told = 0;
         do {
             if (i + HEADER_AHEAD < n)
                 __builtin_prefetch(&timelines[members[i + HEADER_AHEAD]], 1);
             if (i + TAIL_AHEAD < n)
                 timeline_prefetch(&timelines[members[i + TAIL_AHEAD]], env.cap);
-            total += timeline_add(&timelines[members[i]], &env, post);
+            struct timeline *t = &timelines[members[i]];
+            bool came = timeline_add(t, &env, post);
+            total += came;
+            if (ears && (came || t->state != TIMELINE_READY))
+                told |= ears & stripe_bit((uint32_t)members[i]);
             i++;
         } while (i < n && members[i] >> STRIPE_BITS == stripe);
         latch_unlock(&m->latches[stripe]);
+        if (told)
+            tell(m, stripe, told, VIEW_PART_TIMELINE);
     }
     *added = total;
     tally_add(m, &(struct tally){.entries = env.entries});

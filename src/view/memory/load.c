@@ -3,9 +3,10 @@
  * The block headers are walked first, which shows whether the file is whole. Then a few threads
  * take the blocks one by one: read, verify, build each account's lists and ring with exactly one
  * allocation. Then the ids enter the directory, and the followers are made out of `following` by
- * counting, each thread for its own range of authors. Everything read is checked against bounds
- * even though the checksums matched: a file from elsewhere must not be able to do harm. Whatever is
- * wrong, the file is put aside and the engine starts empty. */
+ * counting, each thread for its own range of authors; a group's members are in its record.
+ * Everything read is checked against bounds even though the checksums matched: a file from
+ * elsewhere must not be able to do harm. Whatever is wrong, the file is put aside and the engine
+ * starts empty. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -76,7 +77,8 @@ static bool read_exactly(int fd, void *to, uint64_t n, off_t at)
 static bool header_is_good(const struct loader *l)
 {
     const struct snapshot_header *h = &l->header;
-    return h->magic == SNAPSHOT_MAGIC && h->version == SNAPSHOT_VERSION &&
+    return h->magic == SNAPSHOT_MAGIC && h->version >= SNAPSHOT_OLDEST_VERSION &&
+           h->version <= SNAPSHOT_VERSION &&
            h->checksum == hash_checksum(h, offsetof(struct snapshot_header, checksum), 0) &&
            h->position > 0 && h->accounts <= ACCOUNTS_MAX;
 }
@@ -145,42 +147,128 @@ static enum err load_pulls(struct memory_views *m, uint32_t slot, const struct s
     return OK;
 }
 
+/* The lists behind a record. */
+struct record_lists {
+    const uint64_t *entries, *pulls, *activities;
+    const uint32_t *groups, *following, *mutes, *members;
+};
+
+static struct record_lists lists_of(const struct snapshot_record *r, const char *behind)
+{
+    struct record_lists l = {.entries = (const uint64_t *)(const void *)behind};
+    l.pulls = l.entries + r->entries;
+    l.activities = l.pulls + r->pulls;
+    l.groups = (const uint32_t *)(const void *)(l.activities + r->inbox);
+    l.following = l.groups + r->inbox;
+    l.mutes = l.following + r->following;
+    l.members = l.mutes + r->mutes;
+    return l;
+}
+
+static bool activities_rise(const uint64_t *activities, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (activities[i] == 0 || (i > 0 && activities[i] < activities[i - 1]))
+            return false;
+    return true;
+}
+
+/* What it says by itself; what it says of others is looked at when all are there. */
+static bool record_is_good(const struct snapshot_record *r, const struct record_lists *at,
+                           uint32_t accounts)
+{
+    bool ready = r->flags & SNAPSHOT_READY, group = r->flags & SNAPSHOT_GROUP,
+         has_inbox = r->flags & SNAPSHOT_INBOX_READY;
+    if (group && (ready || has_inbox || r->following > 0 || r->mutes > 0))
+        return false;
+    if (r->id == 0 || r->entries > TIMELINE_CAP_MAX || r->inbox > INBOX_MAX ||
+        (!ready && r->entries > 0) || (!has_inbox && r->inbox > 0) || (!group && r->members > 0))
+        return false;
+    for (uint32_t i = 0; i < r->inbox; i++)
+        if (at->groups[i] >= accounts)
+            return false;
+    return rises(at->following, r->following, accounts) && rises(at->mutes, r->mutes, accounts) &&
+           rises(at->members, r->members, accounts) &&
+           ids_rise_above(at->entries, r->entries, r->floor) &&
+           activities_rise(at->activities, r->inbox);
+}
+
+static enum err load_members(struct memory_views *m, uint32_t slot, const uint32_t *members,
+                             uint32_t n, struct tally *t)
+{
+    struct follower_set *f = &m->people[slot].followers;
+    enum err e = follower_set_reserve(f, n, &t->bytes);
+    for (uint32_t i = 0; i < n && e == OK; i++)
+        follower_set_append(f, members[i]);
+    t->groups += n > 0;
+    t->memberships += n;
+    return e == OK ? follower_set_close(f, &t->bytes) : e;
+}
+
+static enum err load_inbox(struct memory_views *m, uint32_t slot, const struct record_lists *at,
+                           uint32_t n, struct tally *t)
+{
+    struct inbox *inbox = &m->inboxes[slot];
+    if (!inbox_fill(inbox, &t->inboxes, n))
+        return ERR_NO_MEMORY;
+    if (n > 0) {
+        memcpy(atomic_load(&inbox->activities), at->activities, n * sizeof *at->activities);
+        memcpy(inbox_groups(inbox), at->groups, n * sizeof *at->groups);
+    }
+    inbox->state = INBOX_READY;
+    flag_set(m->inbox_awake, slot, true);
+    return OK;
+}
+
 /* ERR_INVALID: the record cannot be. */
 static enum err load_account(struct loader *l, uint32_t slot, const struct snapshot_record *r,
-                             struct tally *t)
+                             const char *behind, struct tally *t)
 {
     struct memory_views *m = l->m;
     struct person *p = &m->people[slot];
-    const uint64_t *entries = (const uint64_t *)(const void *)(r + 1);
-    const uint64_t *pulls = entries + r->entries;
-    const uint32_t *following = (const uint32_t *)(const void *)(pulls + r->pulls);
-    const uint32_t *mutes = following + r->following;
-    bool ready = r->flags & SNAPSHOT_READY;
-    if (r->id == 0 || !rises(following, r->following, l->header.accounts) ||
-        !rises(mutes, r->mutes, l->header.accounts) || r->entries > TIMELINE_CAP_MAX ||
-        !ids_rise_above(entries, r->entries, r->floor) || (!ready && r->entries > 0))
+    struct record_lists at = lists_of(r, behind);
+    if (!record_is_good(r, &at, l->header.accounts))
         return ERR_INVALID;
     m->ids[slot] = r->id;
+    flag_set(m->grouped, slot, r->flags & SNAPSHOT_GROUP);
     atomic_store_explicit(&m->seen[slot], r->seen, memory_order_relaxed);
     if (r->flags & SNAPSHOT_HIDDEN)
         flag_set(m->hidden, slot, true);
-    enum err e = slot_list_fill(&p->following, following, r->following, &t->bytes);
+    enum err e = slot_list_fill(&p->following, at.following, r->following, &t->bytes);
     if (e == OK && r->mutes > 0) {
         p->mutes = calloc(1, sizeof *p->mutes);
         t->bytes += (int64_t)sizeof *p->mutes;
-        e = p->mutes ? slot_list_fill(p->mutes, mutes, r->mutes, &t->bytes) : ERR_NO_MEMORY;
+        e = p->mutes ? slot_list_fill(p->mutes, at.mutes, r->mutes, &t->bytes) : ERR_NO_MEMORY;
     }
     if (e == OK && r->flags & SNAPSHOT_PULLED)
-        e = load_pulls(m, slot, r, pulls, t);
-    if (ready) {
+        e = load_pulls(m, slot, r, at.pulls, t);
+    if (e == OK && r->members > 0)
+        e = load_members(m, slot, at.members, r->members, t);
+    if (e == OK && r->flags & SNAPSHOT_INBOX_READY)
+        e = load_inbox(m, slot, &at, r->inbox, t);
+    if (r->flags & SNAPSHOT_READY) {
         struct timeline_env env = timeline_env_of(m, slot);
         m->timelines[slot].state = TIMELINE_READY;
-        timeline_fill(&m->timelines[slot], &env, entries, r->entries, r->floor);
+        timeline_fill(&m->timelines[slot], &env, at.entries, r->entries, r->floor);
         flag_set(m->awake, slot, true);
         t->entries += env.entries;
     }
     t->follows += r->following;
     return e;
+}
+
+/* The record at `at`, of whatever version; false: it is not all there. */
+static bool read_record(const struct loader *l, const char *at, uint64_t left,
+                        struct snapshot_record *r)
+{
+    uint32_t version = l->header.version;
+    *r = (struct snapshot_record){0};
+    if (left < snapshot_head_bytes(version))
+        return false;
+    memcpy(r, at, snapshot_head_bytes(version));
+    if (version == 1)
+        r->flags |= SNAPSHOT_INBOX_READY;
+    return left >= snapshot_record_bytes(r, version);
 }
 
 static enum err load_block(struct loader *l, const struct block_place *b, char *payload,
@@ -193,13 +281,14 @@ static enum err load_block(struct loader *l, const struct block_place *b, char *
         return ERR_INVALID;
     uint64_t at = 0;
     for (uint32_t i = 0; i < b->head.slots; i++) {
-        struct snapshot_record *r = (struct snapshot_record *)(void *)(payload + at);
-        if (b->head.bytes - at < sizeof *r || b->head.bytes - at < snapshot_record_bytes(r))
+        struct snapshot_record r;
+        if (!read_record(l, payload + at, b->head.bytes - at, &r))
             return ERR_INVALID;
-        enum err e = load_account(l, b->head.first_slot + i, r, t);
+        enum err e = load_account(l, b->head.first_slot + i, &r,
+                                  payload + at + snapshot_head_bytes(l->header.version), t);
         if (e != OK)
             return e;
-        at += snapshot_record_bytes(r);
+        at += snapshot_record_bytes(&r, l->header.version);
     }
     return at == b->head.bytes ? OK : ERR_INVALID;
 }
@@ -223,6 +312,26 @@ static void load_blocks(struct crew_member *c)
     free(payload);
 }
 
+/* Who is a group to one record must be one to all. */
+static bool names_are_good(struct memory_views *m, uint32_t slot)
+{
+    enum { CHUNK = 256 };
+    const struct inbox *b = &m->inboxes[slot];
+    uint32_t count = inbox_get(b, count), members[CHUNK], from = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (!flag_get(m->grouped, inbox_groups(b)[i]))
+            return false;
+    size_t got = flag_get(m->grouped, slot) ? CHUNK : 0;
+    while (got == CHUNK) {
+        got = follower_set_read(&m->people[slot].followers, from, members, CHUNK);
+        for (size_t i = 0; i < got; i++)
+            if (flag_get(m->grouped, members[i]))
+                return false;
+        from = got > 0 ? members[got - 1] + 1 : 0;
+    }
+    return true;
+}
+
 /* The followers of this thread's share of the authors: count, make room, fill. Viewers are walked
  * in the order of slots, so each list comes out sorted. */
 static void load_followers(struct crew_member *c)
@@ -238,6 +347,9 @@ static void load_followers(struct crew_member *c)
         for (uint32_t i = slot_list_at_least(f, low); i < f->count && f->slots[i] < high; i++)
             counts[f->slots[i] - low]++;
     }
+    for (uint32_t slot = low; slot < high && e == OK; slot++)
+        if (!names_are_good(m, slot) || (counts[slot - low] > 0 && flag_get(m->grouped, slot)))
+            e = ERR_INVALID;
     for (uint32_t author = low; author < high && e == OK; author++)
         e = follower_set_reserve(&m->people[author].followers, counts[author - low],
                                  &c->tally.bytes);
@@ -340,6 +452,10 @@ static enum err start_empty(struct memory_views *m)
     atomic_store(&m->entries, 0);
     atomic_store(&m->bytes, 0);
     atomic_store(&m->follows, 0);
+    atomic_store(&m->groups, 0);
+    atomic_store(&m->memberships, 0);
+    atomic_store(&m->inbox_entries, 0);
+    atomic_store(&m->inbox_bytes, 0);
     return accounts_init(m);
 }
 

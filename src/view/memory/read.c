@@ -172,7 +172,7 @@ enum err memory_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t 
                      size_t *n, uint64_t *floor)
 {
     struct memory_views *m = memory_of(v);
-    uint32_t slot = directory_find(&m->directory, viewer);
+    uint32_t slot = account_find(m, viewer);
     *n = 0;
     *floor = UINT64_MAX;
     if (slot == DIRECTORY_NONE)
@@ -275,7 +275,7 @@ static uint64_t pull_versions(struct memory_views *m, const struct slot_list *fo
 enum err memory_stamp(struct views *v, uint64_t viewer, struct view_stamp *stamp, bool *same)
 {
     struct memory_views *m = memory_of(v);
-    uint32_t slot = directory_find(&m->directory, viewer);
+    uint32_t slot = account_find(m, viewer);
     *same = false;
     if (slot == DIRECTORY_NONE)
         return ERR_NOT_FOUND;

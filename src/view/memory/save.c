@@ -7,7 +7,8 @@
  *
  * Only accounts that were there at the beginning are saved, and edges to later ones are left out:
  * the event that made such an account, and each event that names it, comes after the position and
- * will be applied again. A timeline that is being rebuilt is saved as dropped.
+ * will be applied again. So will groups. A timeline or an inbox that is being rebuilt is saved as
+ * dropped.
  *
  * The file is written beside the old one, synced, and renamed over it: a save that dies leaves the
  * old one. */
@@ -90,11 +91,22 @@ static enum err block_reserve(struct writer *w, uint64_t bytes)
     return OK;
 }
 
+static uint32_t groups_below(const struct inbox *b, uint32_t accounts)
+{
+    uint32_t n = 0, count = inbox_get(b, count);
+    const uint32_t *groups = count > 0 ? inbox_groups(b) : NULL;
+    for (uint32_t i = 0; i < count; i++)
+        n += groups[i] < accounts;
+    return n;
+}
+
 /* What of the account would be written now; its latch is held. */
 static struct snapshot_record describe(struct memory_views *m, uint32_t slot, uint32_t accounts)
 {
     const struct person *p = &m->people[slot];
     const struct timeline *t = &m->timelines[slot];
+    const struct inbox *inbox = &m->inboxes[slot];
+    bool group = flag_get(m->grouped, slot), has_inbox = inbox->state == INBOX_READY;
     struct pull_list *pull = pull_of(m, slot);
     bool ready = t->state == TIMELINE_READY;
     return (struct snapshot_record){
@@ -102,11 +114,14 @@ static struct snapshot_record describe(struct memory_views *m, uint32_t slot, ui
         .floor = ready ? t->floor : 0,
         .seen = atomic_load_explicit(&m->seen[slot], memory_order_relaxed),
         .flags = (flag_get(m->hidden, slot) ? SNAPSHOT_HIDDEN : 0u) |
-                 (ready ? SNAPSHOT_READY : 0u) | (pull ? SNAPSHOT_PULLED : 0u),
+                 (ready ? SNAPSHOT_READY : 0u) | (pull ? SNAPSHOT_PULLED : 0u) |
+                 (group ? SNAPSHOT_GROUP : 0u) | (has_inbox ? SNAPSHOT_INBOX_READY : 0u),
         .entries = ready ? timeline_get(t, count) : 0,
         .pulls = pull ? (uint32_t)pull_list_count(pull) : 0,
         .following = slot_list_at_least(&p->following, accounts),
         .mutes = p->mutes ? slot_list_at_least(p->mutes, accounts) : 0,
+        .inbox = has_inbox ? groups_below(inbox, accounts) : 0,
+        .members = group ? follower_set_below(&p->followers, accounts) : 0,
     };
 }
 
@@ -117,12 +132,27 @@ static void copy_slots(char **at, const struct slot_list *l, uint32_t count)
     *at += count * sizeof *l->slots;
 }
 
+static void copy_inbox(char **at, const struct inbox *b, uint32_t count, uint32_t accounts)
+{
+    uint64_t *activities = (uint64_t *)(void *)*at;
+    uint32_t *groups = (uint32_t *)(void *)(activities + count), n = 0;
+    for (uint32_t i = 0; n < count; i++) {
+        if (inbox_groups(b)[i] >= accounts)
+            continue;
+        activities[n] = inbox_get(b, activities)[i];
+        groups[n++] = inbox_groups(b)[i];
+    }
+    *at += count * (sizeof *activities + sizeof *groups);
+}
+
 /* Copies into the block, which has room. */
-static void copy_account(struct memory_views *m, uint32_t slot, struct snapshot_record *r, char *to)
+static void copy_account(struct memory_views *m, uint32_t slot, uint32_t accounts,
+                         struct snapshot_record *r, char *to)
 {
     const struct person *p = &m->people[slot];
     char *at = to + sizeof *r;
-    memset(to + snapshot_record_bytes(r) - 8, 0, 8); /* the padding, before the rest covers it */
+    memset(to + snapshot_record_bytes(r, SNAPSHOT_VERSION) - 8, 0,
+           8); /* the padding, before the rest covers it */
     if (r->entries > 0)
         timeline_copy(&m->timelines[slot], (uint64_t *)(void *)at);
     at += r->entries * sizeof(uint64_t);
@@ -130,9 +160,12 @@ static void copy_account(struct memory_views *m, uint32_t slot, struct snapshot_
         (void)pull_list_read(pull_of(m, slot), UINT64_MAX, 0, (uint64_t *)(void *)at, r->pulls,
                              &r->pull_floor);
     at += r->pulls * sizeof(uint64_t);
+    copy_inbox(&at, &m->inboxes[slot], r->inbox, accounts);
     copy_slots(&at, &p->following, r->following);
     if (r->mutes > 0)
         copy_slots(&at, p->mutes, r->mutes);
+    if (r->members > 0)
+        (void)follower_set_read(&p->followers, 0, (uint32_t *)(void *)at, r->members);
     memcpy(to, r, sizeof *r);
 }
 
@@ -142,10 +175,10 @@ static enum err save_account(struct memory_views *m, struct writer *w, uint32_t 
     for (;;) {
         person_lock(m, slot);
         struct snapshot_record r = describe(m, slot, accounts);
-        uint64_t bytes = snapshot_record_bytes(&r);
+        uint64_t bytes = snapshot_record_bytes(&r, SNAPSHOT_VERSION);
         bool fits = w->room >= w->used + bytes;
         if (fits)
-            copy_account(m, slot, &r, w->block + w->used);
+            copy_account(m, slot, accounts, &r, w->block + w->used);
         person_unlock(m, slot);
         if (fits) {
             w->used += bytes;

@@ -165,6 +165,14 @@ size_t follower_set_read(const struct follower_set *f, uint32_t from, uint32_t *
     return roaring_read_uint32_iterator(&it, out, (uint32_t)max);
 }
 
+uint32_t follower_set_below(const struct follower_set *f, uint32_t slot)
+{
+    if (is_bitmap(f))
+        return slot > 0 ? (uint32_t)roaring_bitmap_rank(f->bitmap, slot - 1) : 0;
+    struct slot_list list = {f->slots, f->count, f->capacity};
+    return slot_list_at_least(&list, slot);
+}
+
 enum err follower_set_reserve(struct follower_set *f, uint32_t count, int64_t *bytes)
 {
     if (count == 0)

@@ -50,6 +50,7 @@ bool follower_set_remove(struct follower_set *f, uint32_t slot, int64_t *bytes);
 /* Copies at most `max` members ≥ from, rising; returns how many. Fewer than max: that was the end.
  */
 size_t follower_set_read(const struct follower_set *f, uint32_t from, uint32_t *out, size_t max);
+uint32_t follower_set_below(const struct follower_set *f, uint32_t slot); /* how many are */
 /* For loading: room for `count` members, added in rising order, then closed. */
 enum err follower_set_reserve(struct follower_set *f, uint32_t count, int64_t *bytes);
 static inline void follower_set_append(struct follower_set *f, uint32_t slot)

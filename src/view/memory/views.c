@@ -1,5 +1,5 @@
 /* The in-memory views engine: opening, closing, and what it says about itself. How it works is told
- * in engine.h; apply.c, deliver.c, read.c, save.c and load.c do the work. */
+ * in engine.h; apply.c, deliver.c, groups.c, read.c, save.c and load.c do the work. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +14,14 @@ void tally_add(struct memory_views *m, const struct tally *t)
         atomic_fetch_add_explicit(&m->bytes, t->bytes, memory_order_relaxed);
     if (t->follows != 0)
         atomic_fetch_add_explicit(&m->follows, t->follows, memory_order_relaxed);
+    if (t->groups != 0)
+        atomic_fetch_add_explicit(&m->groups, t->groups, memory_order_relaxed);
+    if (t->memberships != 0)
+        atomic_fetch_add_explicit(&m->memberships, t->memberships, memory_order_relaxed);
+    if (t->inboxes.entries != 0)
+        atomic_fetch_add_explicit(&m->inbox_entries, t->inboxes.entries, memory_order_relaxed);
+    if (t->inboxes.bytes != 0)
+        atomic_fetch_add_explicit(&m->inbox_bytes, t->inboxes.bytes, memory_order_relaxed);
 }
 
 static uint64_t count_flags(_Atomic uint64_t *flags, uint32_t accounts)
@@ -27,20 +35,27 @@ static uint64_t count_flags(_Atomic uint64_t *flags, uint32_t accounts)
 static void memory_stats(struct views *v, struct view_stats *out)
 {
     struct memory_views *m = memory_of(v);
-    uint32_t accounts = atomic_load_explicit(&m->accounts, memory_order_acquire);
-    uint64_t awake = count_flags(m->awake, accounts);
-    uint64_t per_account = sizeof *m->ids + sizeof *m->seen + sizeof *m->timelines +
-                           sizeof *m->people + sizeof *m->changes;
+    uint32_t slots = atomic_load_explicit(&m->accounts, memory_order_acquire);
+    uint64_t awake = count_flags(m->awake, slots);
+    uint64_t accounts = slots - count_flags(m->grouped, slots);
+    uint64_t inbox_bytes = (uint64_t)atomic_load(&m->inbox_bytes);
+    uint64_t per_slot = sizeof *m->ids + sizeof *m->seen + sizeof *m->timelines +
+                        sizeof *m->people + sizeof *m->changes + sizeof *m->inboxes;
     *out = (struct view_stats){
         .accounts = accounts,
         .follows = (uint64_t)atomic_load(&m->follows),
         .timelines = awake,
         .entries = (uint64_t)atomic_load(&m->entries),
         .dropped = accounts > awake ? accounts - awake : 0,
-        .pull_lists = count_flags(m->pulled, accounts),
-        .bytes = (uint64_t)atomic_load(&m->bytes) + accounts * per_account +
+        .pull_lists = count_flags(m->pulled, slots),
+        .bytes = (uint64_t)atomic_load(&m->bytes) + slots * per_slot + inbox_bytes +
                  directory_bytes(&m->directory) + block_pool_bytes(&m->pool),
-        .timeline_bytes = accounts * sizeof *m->timelines + block_pool_bytes(&m->pool),
+        .timeline_bytes = slots * sizeof *m->timelines + block_pool_bytes(&m->pool),
+        .groups = (uint64_t)atomic_load(&m->groups),
+        .memberships = (uint64_t)atomic_load(&m->memberships),
+        .inboxes = count_flags(m->inbox_awake, slots),
+        .inbox_entries = (uint64_t)atomic_load(&m->inbox_entries),
+        .inbox_bytes = inbox_bytes + slots * sizeof *m->inboxes,
         .saved_position = atomic_load(&m->saved_position),
         .saved_at_ms = atomic_load(&m->saved_at_ms),
         .save_took_ms = atomic_load(&m->save_took_ms),
@@ -70,6 +85,11 @@ static const struct views_ops memory_ops = {
     .stamp = memory_stamp,
     .sweep = memory_sweep,
     .neighbours = memory_neighbours,
+    .inbox_push = memory_inbox_push,
+    .inbox_drop = memory_inbox_drop,
+    .inbox_rebuild = memory_inbox_rebuild,
+    .inbox = memory_inbox,
+    .listen = memory_listen,
     .save = memory_save,
     .stats = memory_stats,
     .free = memory_free,

@@ -31,10 +31,11 @@ enum {
 static void queue_account(struct redis_views *r, struct batch *b, uint64_t id, uint32_t seen,
                           bool empty)
 {
-    struct key keys[2];
+    struct key keys[3];
     key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(id));
     key_of_account(&keys[1], KEY_TIMELINE, id);
-    queue_script(r, b, SCRIPT_account, keys, 2, 3);
+    key_of_account(&keys[2], KEY_INBOX, id);
+    queue_script(r, b, SCRIPT_account, keys, 3, 3);
     batch_arg_u64(b, id);
     batch_arg_u64(b, seen);
     batch_arg_u64(b, empty);
@@ -109,6 +110,11 @@ static bool names_itself(const struct view_change *c)
     return c->kind == VIEW_FOLLOW && c->account == c->other;
 }
 
+static bool names_two(enum view_change_kind kind)
+{
+    return kind == VIEW_FOLLOW || kind == VIEW_MUTE || kind == VIEW_MEMBER || kind == VIEW_MESSAGE;
+}
+
 /* `empty`: what is said to be a new account may be taken for one. */
 static void queue_change(struct redis_views *r, struct batch *b, const struct view_change *c,
                          bool empty)
@@ -135,6 +141,12 @@ static void queue_change(struct redis_views *r, struct batch *b, const struct vi
     case VIEW_POST:
         queue_post(r, b, c);
         break;
+    case VIEW_MEMBER:
+        queue_member(r, b, c);
+        break;
+    case VIEW_MESSAGE:
+        queue_message(r, b, c);
+        break;
     }
 }
 
@@ -144,6 +156,7 @@ static void note_account(struct redis_views *r, int64_t is_new, bool empty)
 {
     tally_add(r, TALLY_ACCOUNTS, is_new);
     tally_add(r, TALLY_DROPPED, empty ? 0 : is_new);
+    tally_add(r, TALLY_INBOXES, empty ? is_new : 0);
 }
 
 struct follow_up {
@@ -194,6 +207,15 @@ static size_t note_change(struct redis_views *r, struct batch *b, const struct v
         tally_add(r, TALLY_PULL_LISTS, reply_number(b, at, 2));
         if (reply_number(b, at, 3) == 1)
             f->spread[f->spread_count++] = c->account;
+        return at + 1;
+    case VIEW_MEMBER:
+        note_account(r, reply_number(b, at, 0), false);
+        tally_add(r, TALLY_INBOX_ENTRIES, reply_number(b, at, 1));
+        tally_add(r, TALLY_MEMBERSHIPS, reply_number(b, at + 1, 0));
+        tally_add(r, TALLY_GROUPS, reply_number(b, at + 1, 1));
+        return at + 2;
+    case VIEW_MESSAGE:
+        tally_add(r, TALLY_INBOX_ENTRIES, batch_integer(b, at, 0));
         return at + 1;
     }
     return at;
@@ -340,9 +362,7 @@ enum err redis_apply(struct views *v, const struct view_change *changes, size_t 
     int64_t began_ms = clock_mono_ms(clock_system());
     enum err e = OK;
     for (size_t i = 0; i < n; i++)
-        if (changes[i].account == 0 ||
-            ((changes[i].kind == VIEW_FOLLOW || changes[i].kind == VIEW_MUTE) &&
-             changes[i].other == 0))
+        if (changes[i].account == 0 || (changes[i].other == 0 && names_two(changes[i].kind)))
             return ERR_BAD_INPUT;
     for (size_t from = 0, count; !e && from < n; from += count) {
         size_t commands = 0;

@@ -1,5 +1,5 @@
-/* Delivery: walking an author's followers and writing a post into their timelines. This is the hot
- * path.
+/* Delivery: walking an author's followers, or a group's members, and writing a post into their
+ * timelines. This is the hot path.
  *
  * A push costs Redis one ZADD for each member: a dropped timeline is no sorted set and refuses it,
  * a post that is there already is counted as such by ZADD itself, and a post at or below the floor
@@ -24,20 +24,21 @@ enum { SEEN_LAG_S = 60 };
 struct seen_filter {
     enum audience_part part;
     uint32_t since, until;
+    const char *awake; /* states of people who have what is pushed to */
 };
 
 static struct seen_filter filter_of(const struct audience_cursor *c)
 {
     uint32_t started = seen_seconds(c->started_ms);
     return (struct seen_filter){c->part, seen_seconds(c->active_since_ms),
-                                started > SEEN_LAG_S ? started - SEEN_LAG_S : 0};
+                                started > SEEN_LAG_S ? started - SEEN_LAG_S : 0, "aA"};
 }
 
-/* "a1700000000" or, when the timeline is dropped, "d1700000000" */
+/* "A1700000000": a state and the last visit */
 static bool wanted(const struct seen_filter *f, struct str person)
 {
     uint64_t seen;
-    if (person.len < 2 || person.ptr[0] != 'a' ||
+    if (person.len < 2 || (person.ptr[0] != f->awake[0] && person.ptr[0] != f->awake[1]) ||
         !str_parse_u64((struct str){person.ptr + 1, person.len - 1}, &seen))
         return false;
     if (f->part == AUDIENCE_ACTIVE)
@@ -84,18 +85,24 @@ size_t queue_followers(struct redis_views *r, struct batch *b, uint64_t author, 
     return command;
 }
 
-/* ERR_UNAVAILABLE also when followers were lost and are not loaded yet: delivery has to wait. */
+/* ERR_UNAVAILABLE also when followers were lost and are not loaded yet: delivery has to wait.
+ * Whoever has followers and is not among the people is a group. */
 static enum err read_followers(struct redis_views *r, struct batch *b, uint64_t author,
-                               uint64_t after, uint64_t *ids, size_t max, size_t *n)
+                               uint64_t after, uint64_t *ids, size_t max, size_t *n, bool *group)
 {
     struct key k;
     key_of_bucket(&k, KEY_PEOPLE, bucket_of(author));
     batch_reset(b);
     size_t followers = queue_followers(r, b, author, after, max);
     size_t complete = queue_complete(r, b, k.slot);
+    size_t known = batch_begin(b, k.slot, 3);
+    arg_text(b, "HEXISTS");
+    batch_arg(b, key_text(&k));
+    batch_arg_u64(b, author);
     enum err e = batch_flush(b);
     if (!e && (!batch_all_good(b, NULL) || !reply_is(b, complete, 1) || is_lost(r)))
         e = ERR_UNAVAILABLE;
+    *group = !e && reply_is(b, known, 0);
     *n = e ? 0 : reply_ids(batch_reply(b, followers), ids, max);
     return e;
 }
@@ -123,14 +130,15 @@ enum err redis_audience(struct views *v, uint64_t author, struct audience_cursor
     struct seen_filter filter = filter_of(cursor);
     struct batch *b = batch_borrow(r);
     uint64_t chunk[READ_MAX];
-    bool full = false;
+    bool full = false, group;
     *n = 0;
     enum err e = note_walk(r, b, cursor);
     while (!e && !cursor->end && !full) {
         size_t room = max - *n + 1; /* one more tells whether this is the end */
         size_t least = filter.part == AUDIENCE_ALL ? 1 : READ_MIN;
         size_t ask = room < least ? least : room < READ_MAX ? room : READ_MAX, got;
-        e = read_followers(r, b, author, cursor->after, chunk, ask, &got);
+        e = read_followers(r, b, author, cursor->after, chunk, ask, &got, &group);
+        filter.awake = group ? "AD" : "aA";
         if (!e && filter.part != AUDIENCE_ALL)
             e = look_up_people(b, chunk, got);
         for (size_t i = 0; !e && !full && i < got; i++) {

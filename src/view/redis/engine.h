@@ -39,12 +39,18 @@ enum tally_part {
     TALLY_DROPPED,
     TALLY_ENTRIES,
     TALLY_PULL_LISTS,
+    TALLY_GROUPS,
+    TALLY_MEMBERSHIPS,
+    TALLY_INBOXES,
+    TALLY_INBOX_ENTRIES,
     TALLY_PARTS
 };
 
 /* A rebuild that this process began: Redis wants its generation back at the end. */
 struct rebuild {
     uint64_t viewer; /* 0: free */
+    char part;
+    bool spoiled; /* whose end it is cannot be told: of several, not all are of one generation */
     char generation[ID_DIGITS];
     int64_t until_ms;
 };
@@ -175,6 +181,35 @@ enum err redis_edge(struct views *v, uint64_t viewer, uint64_t author, bool back
                     const uint64_t *ids, size_t n, uint64_t floor);
 enum err redis_sweep(struct views *v, int64_t seen_before_ms, size_t max_accounts, size_t *dropped,
                      bool *wrapped);
+
+enum err redis_inbox_push(struct views *v, uint64_t group, uint64_t activity,
+                          const uint64_t *members, size_t n, size_t *changed);
+enum err redis_inbox_drop(struct views *v, const uint64_t *members, size_t n);
+enum err redis_inbox_rebuild(struct views *v, uint64_t account, enum view_rebuild step,
+                             const struct inbox_entry *entries, size_t n);
+enum err redis_inbox(struct views *v, uint64_t account, uint64_t below, struct inbox_entry *out,
+                     size_t max, size_t *n);
+
+/* ---- inbox.c: the changes of groups; each is two commands, or one ---- */
+
+void queue_member(struct redis_views *r, struct batch *b, const struct view_change *c);
+void queue_message(struct redis_views *r, struct batch *b, const struct view_change *c);
+
+/* ---- timeline.c: rebuilding, of a timeline ('t') or an inbox ('i') ---- */
+
+struct rebuild_of {
+    uint64_t viewer;
+    char part;
+};
+void rebuild_keys(struct key keys[3], struct rebuild_of of); /* people, list, builders */
+enum err rebuild_begin(struct redis_views *r, struct batch *b, struct rebuild_of of, bool anew);
+enum err rebuild_give_up(struct redis_views *r, struct batch *b, struct rebuild_of of,
+                         struct str generation);
+/* False: this process has not begun, or too long ago. *spoiled: it must be given up. */
+bool rebuild_recall(struct redis_views *r, struct rebuild_of of, char generation[ID_DIGITS],
+                    bool *spoiled);
+/* What a script of a rebuild says before it says anything else. */
+enum err rebuild_outcome(const struct batch *b, size_t command);
 
 /* One page of an author's followers above `after`, in the order of ids. */
 size_t queue_followers(struct redis_views *r, struct batch *b, uint64_t author, uint64_t after,

@@ -13,15 +13,17 @@ enum { BUCKETS = 4096, KEY_MAX = 40, ID_DIGITS = 19 };
 /* What is kept for an account. */
 enum key_kind {
     KEY_TIMELINE = 't',
-    KEY_BUILDERS = 'b',  /* rebuilds under way */
+    KEY_BUILDERS = 'b', /* rebuilds under way */
+    KEY_INBOX = 'i',    /* its groups */
+    KEY_INBOX_BUILDERS = 'j',
     KEY_FOLLOWED = 'f',  /* whom it follows */
     KEY_MUTED = 'm',     /* whom it has muted */
     KEY_PULLED = 'c',    /* whom of those to pull posts from; may hold too many */
-    KEY_FOLLOWERS = 'F', /* who follows it */
+    KEY_FOLLOWERS = 'F', /* who follows it, or is a member of it */
     KEY_PULL_LIST = 'l', /* its own posts that are pulled */
     KEY_RECENT = 'r',    /* the latest events that changed its edges */
     /* for a bucket */
-    KEY_PEOPLE = 'p', /* account → state and last visit */
+    KEY_PEOPLE = 'p', /* account → state and last visit; groups are not in it */
     KEY_SPREAD = 'q', /* authors whose followers all know that there is a pull list */
 };
 

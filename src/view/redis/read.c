@@ -411,7 +411,7 @@ enum err redis_neighbours(struct views *v, uint64_t account, bool followers, uin
         e = ERR_UNAVAILABLE;
     else if (!e && (is_lost(r) || !reply_is(b, complete, 1)))
         e = ERR_NEEDS_TRUTH;
-    else if (!e && reply_is(b, known, 0))
+    else if (!e && reply_is(b, known, 0) && !(followers && batch_reply(b, found)->elements > 0))
         e = ERR_NOT_FOUND;
     if (!e)
         *n = followers ? reply_ids(batch_reply(b, found), ids, max)

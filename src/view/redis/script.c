@@ -16,8 +16,12 @@
  * sight at once: readers take the newest `cap`, and the newest entry below those is their floor.
  * The script `trim` makes that true on disk, as it were, every now and then.
  *
- * People are in one hash for each bucket: 'a' or 'd' (awake, or the timeline is dropped) and the
- * second of their last visit.
+ * An inbox is a sorted set, too: groups in 19 digits, scored by the latest event's 53 bits, with a
+ * head whose floor is always 0. A group that was left while the inbox is built has score 0.
+ *
+ * People are in one hash for each bucket: which of timeline and inbox are awake, that is, not
+ * dropped ('A' both, 'a' the timeline, 'D' the inbox, 'd' neither), and the second of their last
+ * visit. Timelines are called 't' and inboxes 'i' where a script is about either.
  *
  * A change of an edge names its event (0: none). The latest event that changed an edge is kept for
  * a while in the "recent" set; an older one that comes late changes nothing. So nodes may apply
@@ -87,6 +91,14 @@
     "  if #add > 0 then call('ZADD', t, unpack(add)) end\n"                        \
     "  return trim(t, s, cap)\n"                                                   \
     "end\n"                                                                        \
+    "local function awake(person, part)\n"                                         \
+    "  return person:find(part == 't' and '^[aA]' or '^[AD]') ~= nil\n"            \
+    "end\n"                                                                        \
+    "local function with(person, part, on)\n"                                      \
+    "  local t, i = awake(person, 't'), awake(person, 'i')\n"                      \
+    "  if part == 't' then t = on else i = on end\n"                               \
+    "  return (t and (i and 'A' or 'a') or (i and 'D' or 'd')) .. person:sub(2)\n" \
+    "end\n"                                                                        \
     /* makes the account known; its timeline is dropped unless known to be empty */ \
     "local function touch(p, t, id, seen, empty)\n"                                \
     "  if call('HEXISTS', p, id) == 1 then return 0 end\n"                         \
@@ -96,10 +108,10 @@
     "  else call('SET', t, 'd') end\n"                                             \
     "  return 1\n"                                                                 \
     "end\n"                                                                        \
-    "local function put_to_sleep(p, t, id)\n"                                      \
+    "local function put_to_sleep(p, t, id, part)\n"                                \
     "  local n = entries(t)\n"                                                     \
     "  call('SET', t, 'd')\n"                                                      \
-    "  call('HSET', p, id, 'd' .. (call('HGET', p, id) or 'd0'):sub(2))\n"         \
+    "  call('HSET', p, id, with(call('HGET', p, id) or 'd0', part, false))\n"      \
     "  return n\n"                                                                 \
     "end\n"                                                                        \
     /* is this change older than one that was applied already? */                  \
@@ -145,11 +157,19 @@
 /* Scripts say how counts changed, as numbers in a fixed order; the engine adds them up. */
 static const char *const texts[SCRIPT_COUNT] = {
 
-/* KEYS people, timeline  ARGV id, seen, "1": its timeline is empty and complete
+/* KEYS people, timeline, inbox  ARGV id, seen, "1": these are empty and complete
  * → new? */
 [SCRIPT_account] = PRELUDE
-    "local new = touch(KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3] == '1')\n"
+    "local empty = ARGV[3] == '1'\n"
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], ARGV[2], empty)\n"
     "local s = call('HGET', KEYS[1], ARGV[1])\n"
+    "if new == 1 then\n"
+    "  s = with(s, 'i', empty)\n"
+    "  call('HSET', KEYS[1], ARGV[1], s)\n"
+    "  call('DEL', KEYS[3])\n"
+    "  if empty then call('ZADD', KEYS[3], -1, 'r' .. none)\n"
+    "  else call('SET', KEYS[3], 'd') end\n"
+    "end\n"
     "if tonumber(s:sub(2)) < tonumber(ARGV[2]) then\n"
     "  call('HSET', KEYS[1], ARGV[1], s:sub(1, 1) .. ARGV[2])\n"
     "end\n"
@@ -180,6 +200,38 @@ static const char *const texts[SCRIPT_COUNT] = {
     "if late(KEYS[4], 'b' .. ARGV[2], ARGV[4], ARGV[5]) then return {new, 0, pulled} end\n"
     "if ARGV[3] == '1' then return {new, call('ZADD', KEYS[3], 0, ARGV[2]), pulled} end\n"
     "return {new, -call('ZREM', KEYS[3], ARGV[2]), pulled}\n",
+
+/* KEYS people, timeline, inbox, recent  ARGV id, group, on, event, keep, activity
+ * → {new account?, entries of a ready inbox} */
+[SCRIPT_member] = PRELUDE
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
+    "if late(KEYS[4], 'i' .. ARGV[2], ARGV[4], ARGV[5]) then return {new, 0} end\n"
+    "local s = head(KEYS[3])\n"
+    "if not s then return {new, 0} end\n"
+    "local n\n"
+    "if ARGV[3] == '1' then\n"
+    "  n = call('ZADD', KEYS[3], 'GT', ARGV[6], ARGV[2])\n"
+    "else\n"
+    "  n = -call('ZREM', KEYS[3], ARGV[2])\n"
+    "  if s:sub(1, 1) == 'b' then call('ZADD', KEYS[3], 0, ARGV[2]) end\n"
+    "end\n"
+    "return {new, s:sub(1, 1) == 'r' and n or 0}\n",
+
+/* KEYS members, recent  ARGV member, on, event, keep
+ * → {members added − removed, groups that have members} */
+[SCRIPT_joined] = PRELUDE
+    "if late(KEYS[2], 'b' .. ARGV[1], ARGV[3], ARGV[4]) then return {0, 0} end\n"
+    "local before, n = call('EXISTS', KEYS[1]), 0\n"
+    "if ARGV[2] == '1' then n = call('ZADD', KEYS[1], 0, ARGV[1])\n"
+    "else n = -call('ZREM', KEYS[1], ARGV[1]) end\n"
+    "return {n, call('EXISTS', KEYS[1]) - before}\n",
+
+/* KEYS inbox  ARGV activity, group  → entries of a ready inbox */
+[SCRIPT_message] = PRELUDE
+    "local s = head(KEYS[1])\n"
+    "if not s then return 0 end\n"
+    "local n = call('ZADD', KEYS[1], 'GT', ARGV[1], ARGV[2])\n"
+    "return s:sub(1, 1) == 'r' and n or 0\n",
 
 /* KEYS hidden, recent  ARGV id, on, event, keep */
 [SCRIPT_hide] = PRELUDE
@@ -237,7 +289,7 @@ static const char *const texts[SCRIPT_COUNT] = {
 [SCRIPT_home] = PRELUDE
     "local person = call('HGET', KEYS[1], ARGV[1])\n"
     "if not person then return 0 end\n"
-    "if person:sub(1, 1) == 'd' then return {} end\n"
+    "if not awake(person, 't') then return {} end\n"
     "local s = head(KEYS[2])\n"
     "if not s or s:sub(1, 1) ~= 'r' then return {} end\n"
     "local floor, ids = page(KEYS[2], s, ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]))\n"
@@ -250,7 +302,7 @@ static const char *const texts[SCRIPT_COUNT] = {
     "local floor, ids = page(KEYS[1], s, ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]))\n"
     "return {floor, ids}\n",
 
-/* KEYS people, timeline, builders  ARGV id, anew?, generation, keep
+/* KEYS people, timeline or inbox, builders  ARGV id, anew?, generation, keep, which
  * → 0: no such account; 1: conflict; {generation, entries, was dropped?} */
 [SCRIPT_begin] = PRELUDE
     "local person = call('HGET', KEYS[1], ARGV[1])\n"
@@ -271,8 +323,8 @@ static const char *const texts[SCRIPT_COUNT] = {
     "call('DEL', KEYS[2])\n"
     "call('ZADD', KEYS[2], -1, 'b' .. none .. ARGV[3])\n"
     "call('SET', KEYS[3], 1, 'PX', ARGV[4])\n"
-    "call('HSET', KEYS[1], ARGV[1], 'a' .. person:sub(2))\n"
-    "return {ARGV[3], -n, person:sub(1, 1) == 'd' and 1 or 0}\n",
+    "call('HSET', KEYS[1], ARGV[1], with(person, ARGV[5], true))\n"
+    "return {ARGV[3], -n, awake(person, ARGV[5]) and 0 or 1}\n",
 
 /* KEYS people, timeline, builders  ARGV id, generation, cap, floor's ms, floor, (ms, post)…
  * → 0: no such account; 1: conflict; {entries} */
@@ -292,7 +344,44 @@ static const char *const texts[SCRIPT_COUNT] = {
     "merge(t, ready, tonumber(ARGV[3]), ARGV[4], ARGV[5], 6)\n"
     "return {call('ZCARD', t) - before}\n",
 
-/* KEYS people, timeline, builders  ARGV id, generation
+/* KEYS people, inbox, builders  ARGV id, generation, (activity, group)…
+ * → 0: no such account; 1: conflict; {entries: those of a ready inbox only are counted} */
+[SCRIPT_inbox_end] = PRELUDE
+    "if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end\n"
+    "local t = KEYS[2]\n"
+    "local s = head(t)\n"
+    "local known = call('EXISTS', KEYS[3]) == 1\n"
+    "if known and call('DECR', KEYS[3]) <= 0 then call('DEL', KEYS[3]) end\n"
+    "if not s then return 1 end\n"
+    "if s:sub(1, 1) == 'r' then return {0} end\n"
+    "if not known or s:sub(21) ~= ARGV[2] then return 1 end\n"
+    "local left = {}\n"
+    "for _, g in ipairs(call('ZRANGEBYSCORE', t, 0, 0)) do left[g] = true end\n"
+    "call('ZREM', t, s)\n"
+    "call('ZADD', t, -1, 'r' .. none)\n"
+    "local add = {}\n"
+    "for i = 3, #ARGV, 2 do\n"
+    "  if not left[ARGV[i + 1]] then\n"
+    "    add[#add + 1] = ARGV[i]\n"
+    "    add[#add + 1] = ARGV[i + 1]\n"
+    "    if #add == 1000 then call('ZADD', t, 'GT', unpack(add)); add = {} end\n"
+    "  end\n"
+    "end\n"
+    "if #add > 0 then call('ZADD', t, 'GT', unpack(add)) end\n"
+    "call('ZREMRANGEBYSCORE', t, 0, 0)\n"
+    "return {call('ZCARD', t) - 1}\n",
+
+/* KEYS people, inbox, builders  ARGV id: whoever is building will find another generation
+ * → {dropped?, entries of a ready inbox} */
+[SCRIPT_inbox_drop] = PRELUDE
+    "local person = call('HGET', KEYS[1], ARGV[1])\n"
+    "if not person then return {0, 0} end\n"
+    "local s = head(KEYS[2])\n"
+    "call('DEL', KEYS[3])\n"
+    "local n = put_to_sleep(KEYS[1], KEYS[2], ARGV[1], 'i')\n"
+    "return {awake(person, 'i') and 1 or 0, s and s:sub(1, 1) == 'r' and -n or 0}\n",
+
+/* KEYS people, timeline or inbox, builders  ARGV id, generation, which
  * → 0: no such account; 1: conflict; {entries, dropped?} */
 [SCRIPT_give_up] = PRELUDE
     "if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end\n"
@@ -302,7 +391,7 @@ static const char *const texts[SCRIPT_COUNT] = {
     "if left <= 0 then call('DEL', KEYS[3]) end\n"
     "if not s then return 1 end\n"
     "if s:sub(1, 1) == 'b' and left <= 0 and s:sub(21) == ARGV[2] then\n"
-    "  return {-put_to_sleep(KEYS[1], KEYS[2], ARGV[1]), 1}\n"
+    "  return {-put_to_sleep(KEYS[1], KEYS[2], ARGV[1], ARGV[3]), 1}\n"
     "end\n"
     "return {0, 0}\n",
 
@@ -326,12 +415,18 @@ static const char *const texts[SCRIPT_COUNT] = {
     "end\n"
     "return {n}\n",
 
-/* KEYS people, timeline, builders  ARGV id, seen before  → {dropped?, entries} */
+/* KEYS people, timeline, builders, inbox, its builders  ARGV id, seen before
+ * → {timeline dropped?, its entries, inbox dropped?, its entries} */
 [SCRIPT_drop] = PRELUDE
     "local person = call('HGET', KEYS[1], ARGV[1])\n"
-    "if not person or person:sub(1, 1) ~= 'a' or call('EXISTS', KEYS[3]) == 1 or\n"
-    "   tonumber(person:sub(2)) >= tonumber(ARGV[2]) then return {0, 0} end\n"
-    "return {1, -put_to_sleep(KEYS[1], KEYS[2], ARGV[1])}\n",
+    "if not person or tonumber(person:sub(2)) >= tonumber(ARGV[2]) then return {0, 0, 0, 0} end\n"
+    "local function drop(list, builders, part)\n"
+    "  if not awake(person, part) or call('EXISTS', builders) == 1 then return 0, 0 end\n"
+    "  return 1, -put_to_sleep(KEYS[1], list, ARGV[1], part)\n"
+    "end\n"
+    "local t, t_entries = drop(KEYS[2], KEYS[3], 't')\n"
+    "local i, i_entries = drop(KEYS[4], KEYS[5], 'i')\n"
+    "return {t, t_entries, i, i_entries}\n",
 
 /* KEYS number  ARGV at least → nothing */
 [SCRIPT_raise] =

@@ -6,6 +6,11 @@
 #define REDIS_SCRIPTS(X)                                                                           \
     X(account)                                                                                     \
     X(seen)                                                                                        \
+    X(member)                                                                                      \
+    X(joined)                                                                                      \
+    X(message)                                                                                     \
+    X(inbox_end)                                                                                   \
+    X(inbox_drop)                                                                                  \
     X(edge)                                                                                        \
     X(followed)                                                                                    \
     X(hide)                                                                                        \

@@ -1,5 +1,6 @@
-/* One person's timeline: rebuilding, backfilling, forgetting, dropping. Each is one script in the
- * viewer's slot, which looks at the graph and at the timeline in the same act.
+/* One person's timeline: rebuilding, backfilling, forgetting, dropping. (Inboxes are rebuilt and
+ * swept here, too; the rest of them is in inbox.c.) Each is one script in the viewer's slot, which
+ * looks at the graph and at the timeline in the same act.
  *
  * Rebuilds. The first to begin makes a new **generation**; who begins while it lasts joins it, and
  * everything pushed since its beginning is collected. The generation lasts as long as one of its
@@ -21,39 +22,73 @@ static void timeline_keys(struct key *keys, uint64_t viewer, enum key_kind third
     key_of_account(&keys[2], third, viewer);
 }
 
+void rebuild_keys(struct key keys[3], struct rebuild_of of)
+{
+    bool inbox = of.part == 'i';
+    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(of.viewer));
+    key_of_account(&keys[1], inbox ? KEY_INBOX : KEY_TIMELINE, of.viewer);
+    key_of_account(&keys[2], inbox ? KEY_INBOX_BUILDERS : KEY_BUILDERS, of.viewer);
+}
+
 /* ---- what this process has begun ---- */
 
-static bool remember(struct redis_views *r, uint64_t viewer, struct str generation)
+static bool is_of(const struct rebuild *b, struct rebuild_of of, int64_t now_ms)
+{
+    return b->viewer == of.viewer && b->part == of.part && b->until_ms >= now_ms;
+}
+
+/* Two of ours under way, of two generations: what the first has read is older than the second, and
+ * which one will end first is not known. None of them has a result then, nor has who joins them. */
+static bool spoil_others(struct redis_views *r, struct rebuild_of of, struct str generation,
+                         int64_t now_ms)
+{
+    bool differs = false;
+    for (size_t i = 0; i < r->rebuild_count; i++)
+        if (is_of(&r->rebuilds[i], of, now_ms))
+            differs |= r->rebuilds[i].spoiled ||
+                       memcmp(r->rebuilds[i].generation, generation.ptr, ID_DIGITS) != 0;
+    for (size_t i = 0; differs && i < r->rebuild_count; i++)
+        if (is_of(&r->rebuilds[i], of, now_ms))
+            r->rebuilds[i].spoiled = true;
+    return differs;
+}
+
+static bool remember(struct redis_views *r, struct rebuild_of of, struct str generation)
 {
     int64_t now_ms = clock_mono_ms(clock_system());
     struct rebuild *place = NULL;
     if (generation.len != ID_DIGITS)
         return false;
     pthread_mutex_lock(&r->lock);
+    bool spoiled = spoil_others(r, of, generation, now_ms);
     for (size_t i = 0; i < r->rebuild_count && !place; i++)
         if (r->rebuilds[i].viewer == 0 || r->rebuilds[i].until_ms < now_ms)
             place = &r->rebuilds[i];
     if (!place && r->rebuild_count < REBUILDS_MAX)
         place = &r->rebuilds[r->rebuild_count++];
     if (place) {
-        place->viewer = viewer;
-        place->until_ms = now_ms + REBUILD_KEEP_MS;
+        *place = (struct rebuild){.viewer = of.viewer,
+                                  .part = of.part,
+                                  .spoiled = spoiled,
+                                  .until_ms = now_ms + REBUILD_KEEP_MS};
         memcpy(place->generation, generation.ptr, ID_DIGITS);
     }
     pthread_mutex_unlock(&r->lock);
     return place != NULL;
 }
 
-static bool recall(struct redis_views *r, uint64_t viewer, char generation[ID_DIGITS])
+bool rebuild_recall(struct redis_views *r, struct rebuild_of of, char generation[ID_DIGITS],
+                    bool *spoiled)
 {
     int64_t now_ms = clock_mono_ms(clock_system());
     bool found = false;
     pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < r->rebuild_count && !found; i++) {
         struct rebuild *b = &r->rebuilds[i];
-        if (b->viewer != viewer || b->until_ms < now_ms)
+        if (!is_of(b, of, now_ms))
             continue;
         memcpy(generation, b->generation, ID_DIGITS);
+        *spoiled = b->spoiled;
         b->viewer = 0;
         found = true;
     }
@@ -73,8 +108,7 @@ static uint64_t new_generation(struct redis_views *r)
 
 /* ---- rebuilding ---- */
 
-/* What a script says before it says anything else. */
-static enum err outcome(const struct batch *b, size_t command)
+enum err rebuild_outcome(const struct batch *b, size_t command)
 {
     if (!batch_all_good(b, NULL))
         return ERR_UNAVAILABLE;
@@ -83,33 +117,49 @@ static enum err outcome(const struct batch *b, size_t command)
     return reply_is(b, command, 1) ? ERR_CONFLICT : OK;
 }
 
-static enum err give_up(struct redis_views *r, struct batch *b, uint64_t viewer,
-                        struct str generation)
+static void arg_part(struct batch *b, struct rebuild_of of)
+{
+    batch_arg(b, (struct str){&of.part, 1});
+}
+
+/* Of an inbox only entries of a ready one are counted. */
+static void count_rebuild(struct redis_views *r, struct rebuild_of of, int64_t entries,
+                          int64_t dropped)
+{
+    if (of.part == 'i') {
+        tally_add(r, TALLY_INBOXES, -dropped);
+        return;
+    }
+    tally_add(r, TALLY_ENTRIES, entries);
+    tally_add(r, TALLY_DROPPED, dropped);
+}
+
+enum err rebuild_give_up(struct redis_views *r, struct batch *b, struct rebuild_of of,
+                         struct str generation)
 {
     struct key keys[3];
-    timeline_keys(keys, viewer, KEY_BUILDERS);
+    rebuild_keys(keys, of);
     batch_reset(b);
-    queue_script(r, b, SCRIPT_give_up, keys, 3, 2);
-    batch_arg_u64(b, viewer);
+    queue_script(r, b, SCRIPT_give_up, keys, 3, 3);
+    batch_arg_u64(b, of.viewer);
     batch_arg(b, generation);
+    arg_part(b, of);
     batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e)
-        e = outcome(b, 0);
-    if (!e) {
-        tally_add(r, TALLY_ENTRIES, reply_number(b, 0, 0));
-        tally_add(r, TALLY_DROPPED, reply_number(b, 0, 1));
-    }
+        e = rebuild_outcome(b, 0);
+    if (!e)
+        count_rebuild(r, of, reply_number(b, 0, 0), reply_number(b, 0, 1));
     return e;
 }
 
 /* While the views are not complete nothing is rebuilt: readers read truth itself. */
-static enum err begin(struct redis_views *r, struct batch *b, uint64_t viewer, bool anew)
+enum err rebuild_begin(struct redis_views *r, struct batch *b, struct rebuild_of of, bool anew)
 {
     struct key keys[3];
     if (is_lost(r))
         return ERR_CONFLICT;
-    timeline_keys(keys, viewer, KEY_BUILDERS);
+    rebuild_keys(keys, of);
     size_t complete = queue_complete(r, b, keys[0].slot);
     batch_hurry(b);
     enum err e = batch_flush(b);
@@ -120,28 +170,30 @@ static enum err begin(struct redis_views *r, struct batch *b, uint64_t viewer, b
     if (e)
         return e;
     batch_reset(b);
-    queue_script(r, b, SCRIPT_begin, keys, 3, 4);
-    batch_arg_u64(b, viewer);
+    queue_script(r, b, SCRIPT_begin, keys, 3, 5);
+    batch_arg_u64(b, of.viewer);
     batch_arg_u64(b, anew);
     arg_id(b, new_generation(r));
     batch_arg_u64(b, REBUILD_KEEP_MS);
+    arg_part(b, of);
     batch_hurry(b);
     e = batch_flush(b);
     if (!e)
-        e = outcome(b, 0);
+        e = rebuild_outcome(b, 0);
     if (e)
         return e;
-    tally_add(r, TALLY_ENTRIES, reply_number(b, 0, 1));
-    tally_add(r, TALLY_DROPPED, -reply_number(b, 0, 2));
+    count_rebuild(r, of, reply_number(b, 0, 1), -reply_number(b, 0, 2));
+    if (of.part == 'i' && anew)
+        tally_add(r, TALLY_INBOX_ENTRIES, reply_number(b, 0, 1));
     const redisReply *g = reply_part(b, 0, 0);
     struct str generation =
         g && g->type == REDIS_REPLY_STRING ? (struct str){g->str, g->len} : (struct str){NULL, 0};
-    if (remember(r, viewer, generation))
+    if (remember(r, of, generation))
         return OK;
     char copy[ID_DIGITS] = {0};
     if (generation.len == sizeof copy)
         memcpy(copy, generation.ptr, sizeof copy);
-    (void)give_up(r, b, viewer, (struct str){copy, sizeof copy});
+    (void)rebuild_give_up(r, b, of, (struct str){copy, sizeof copy});
     return ERR_OVERLOADED;
 }
 
@@ -178,7 +230,7 @@ static enum err end(struct redis_views *r, struct batch *b, uint64_t viewer, str
     batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e)
-        e = outcome(b, 0);
+        e = rebuild_outcome(b, 0);
     if (!e)
         tally_add(r, TALLY_ENTRIES, reply_number(b, 0, 0));
     return e;
@@ -189,17 +241,20 @@ enum err redis_rebuild(struct views *v, uint64_t viewer, enum view_rebuild step,
 {
     struct redis_views *r = redis_of(v);
     struct batch *b = batch_borrow(r);
+    struct rebuild_of of = {viewer, 't'};
     char generation[ID_DIGITS];
+    bool spoiled = false;
     enum err e;
     if (step == VIEW_REBUILD_BEGIN || step == VIEW_REBUILD_ANEW)
-        e = begin(r, b, viewer, step == VIEW_REBUILD_ANEW);
-    else if (!recall(r, viewer, generation))
+        e = rebuild_begin(r, b, of, step == VIEW_REBUILD_ANEW);
+    else if (!rebuild_recall(r, of, generation, &spoiled))
         e = ERR_CONFLICT;
-    else if (step == VIEW_REBUILD_END && !is_lost(r))
+    else if (step == VIEW_REBUILD_END && !spoiled && !is_lost(r))
         e = end(r, b, viewer, (struct str){generation, sizeof generation}, ids, n, floor);
     else
-        e = give_up(r, b, viewer, (struct str){generation, sizeof generation});
-    if (!e && step == VIEW_REBUILD_END && is_lost(r)) /* what was begun belonged to another state */
+        e = rebuild_give_up(r, b, of, (struct str){generation, sizeof generation});
+    /* what was begun belonged to another state */
+    if (!e && step == VIEW_REBUILD_END && (spoiled || is_lost(r)))
         e = ERR_CONFLICT;
     batch_return(r, b);
     return e;
@@ -230,7 +285,7 @@ enum err redis_edge(struct views *v, uint64_t viewer, uint64_t author, bool back
     batch_replicate(b);
     enum err e = batch_flush(b);
     if (!e)
-        e = outcome(b, 0);
+        e = rebuild_outcome(b, 0);
     if (!e)
         tally_add(r, TALLY_ENTRIES, reply_number(b, 0, 0));
     batch_return(r, b);
@@ -256,13 +311,15 @@ static enum err drop_unseen(struct sweep *s, const redisReply *people)
         s->looked_at++;
         if (id->type != REDIS_REPLY_STRING || person->type != REDIS_REPLY_STRING ||
             !str_parse_u64((struct str){id->str, id->len}, &account) || person->len < 2 ||
-            person->str[0] != 'a' ||
+            person->str[0] == 'd' ||
             !str_parse_u64((struct str){person->str + 1, person->len - 1}, &seen) ||
             seen >= s->before || batch_count(b) == BATCH_COMMANDS_MAX)
             continue;
-        struct key keys[3];
+        struct key keys[5];
         timeline_keys(keys, account, KEY_BUILDERS);
-        queue_script(s->r, b, SCRIPT_drop, keys, 3, 2);
+        key_of_account(&keys[3], KEY_INBOX, account);
+        key_of_account(&keys[4], KEY_INBOX_BUILDERS, account);
+        queue_script(s->r, b, SCRIPT_drop, keys, 5, 2);
         batch_arg_u64(b, account);
         batch_arg_u64(b, s->before);
     }
@@ -271,6 +328,8 @@ static enum err drop_unseen(struct sweep *s, const redisReply *people)
         s->dropped += reply_number(b, i, 0) == 1;
         tally_add(s->r, TALLY_DROPPED, reply_number(b, i, 0));
         tally_add(s->r, TALLY_ENTRIES, reply_number(b, i, 1));
+        tally_add(s->r, TALLY_INBOXES, -reply_number(b, i, 2));
+        tally_add(s->r, TALLY_INBOX_ENTRIES, reply_number(b, i, 3));
     }
     batch_return(s->r, b);
     return e;

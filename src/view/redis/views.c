@@ -19,8 +19,9 @@ enum { BYTES_EVERY_MS = 5000, POUR_EVERY_MS = 1000, TIMELINE_CAP_MAX = 100000 };
 
 #define STATS_KEY STR("stats{fantail}")
 
-static const char *const tally_names[TALLY_PARTS] = {"accounts", "follows", "dropped", "entries",
-                                                     "pull_lists"};
+static const char *const tally_names[TALLY_PARTS] = {"accounts",    "follows",    "dropped",
+                                                     "entries",     "pull_lists", "groups",
+                                                     "memberships", "inboxes",    "inbox_entries"};
 
 /* ---- batches ---- */
 
@@ -217,6 +218,10 @@ static void redis_stats(struct views *v, struct view_stats *out)
         out->dropped = stat_of(b, TALLY_DROPPED);
         out->entries = stat_of(b, TALLY_ENTRIES);
         out->pull_lists = stat_of(b, TALLY_PULL_LISTS);
+        out->groups = stat_of(b, TALLY_GROUPS);
+        out->memberships = stat_of(b, TALLY_MEMBERSHIPS);
+        out->inboxes = stat_of(b, TALLY_INBOXES);
+        out->inbox_entries = stat_of(b, TALLY_INBOX_ENTRIES);
         out->timelines = out->accounts > out->dropped ? out->accounts - out->dropped : 0;
         pthread_mutex_lock(&r->lock);
         if (ask_memory)
@@ -236,6 +241,12 @@ static enum err redis_stamp(struct views *v, uint64_t viewer, struct view_stamp 
     (void)v, (void)viewer, (void)stamp;
     *same = false;
     return ERR_NEEDS_TRUTH; /* other nodes change things without our knowing */
+}
+
+static enum err redis_listen(struct views *v, uint64_t account, bool on)
+{
+    (void)v, (void)account, (void)on;
+    return ERR_METHOD;
 }
 
 static void redis_free(struct views *v)
@@ -265,6 +276,11 @@ static const struct views_ops redis_ops = {
     .stamp = redis_stamp,
     .sweep = redis_sweep,
     .neighbours = redis_neighbours,
+    .inbox_push = redis_inbox_push,
+    .inbox_drop = redis_inbox_drop,
+    .inbox_rebuild = redis_inbox_rebuild,
+    .inbox = redis_inbox,
+    .listen = redis_listen,
     .save = redis_save,
     .clear = redis_clear,
     .loaded = redis_loaded,
