@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""The inbox: which groups in which order, what is unread, and the mark of what was read."""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from support import shapes  # noqa: E402
+from support.server import Server, check, equal, main, test  # noqa: E402
+
+SERVER = Server(rate_auth=0, rate_write=0, rate_read=0)
+count = 0
+
+
+def people(*names):
+    global count
+    count += 1
+    return [SERVER.sign_up(f"{name}{count}") for name in names]
+
+
+def make(owner, *members, **more):
+    body = {"name": "birds", "members": [m.id for m in members], **more}
+    return owner.post("/v1/groups", body).expect(201).json["id"]
+
+
+def say(client, group, body="hello", **more):
+    return client.post(f"/v1/groups/{group}/messages", {"body": body, **more}).expect(201).json
+
+
+def read(client, group, seq):
+    return client.put(f"/v1/groups/{group}/read", {"seq": seq})
+
+
+def order(client, **more):
+    return [i["group"]["id"] for i in client.pages("/v1/inbox", **more)]
+
+
+def item(client, group):
+    return [i for i in client.pages("/v1/inbox") if i["group"]["id"] == group][0]
+
+
+@test("an-inbox-begins-empty-and-shows-a-group-with-all-that-a-list-needs")
+def _():
+    ada, bob = people("ada", "bob")
+    equal(shapes.listing(ada.get("/v1/inbox").expect(200).json), [])
+    group = make(ada, bob)
+    sent = say(bob, group)
+    one = shapes.listing(ada.get("/v1/inbox").expect(200).json)[0]
+    equal(set(one), {"group", "unread", "mentions", "last_message", "activity_at"})
+    equal((one["group"], one["unread"], one["mentions"], one["last_message"]),
+          (ada.get("/v1/groups/" + group).json, 1, 0, sent))
+    check(shapes.is_time(one["activity_at"]))
+    SERVER.anonymous.get("/v1/inbox").problem(401)
+
+
+@test("the-newest-activity-comes-first-and-pages-are-whole")
+def _():
+    ada, bob = people("ada", "bob")
+    groups = [make(ada, bob) for _ in range(7)]
+    equal(order(ada), groups[::-1])
+    for n in (2, 5, 0):
+        say(bob, groups[n])
+    wanted = [groups[n] for n in (0, 5, 2, 6, 4, 3, 1)]
+    for limit in (1, 2, 3, 7, 100):
+        equal(order(ada, limit=limit), wanted)
+    chat = bob.put(f"/v1/accounts/{ada.id}/chat").expect(201).json["id"]
+    equal(order(ada), [chat] + wanted)
+    for bad in ("limit=101", "limit=0", "cursor=x", "archived=maybe"):
+        ada.get("/v1/inbox?" + bad).problem(400)
+    page = ada.get("/v1/inbox?limit=3").json
+    bob.get(f"/v1/inbox?limit=3&cursor={page['next_cursor']}").problem(400)
+
+
+@test("what-is-not-a-message-does-not-move-a-group")
+def _():
+    ada, bob, eve = people("ada", "bob", "eve")
+    first, second = make(ada, bob), make(ada, bob)
+    sent = say(bob, second)
+    say(ada, first)
+    bob.patch(f"/v1/groups/{second}/messages/{sent['seq']}", {"body": "changed"}).expect(200)
+    ada.patch(f"/v1/groups/{second}", {"name": "gulls"}).expect(200)
+    ada.put(f"/v1/groups/{second}/members/{eve.id}").expect(201)
+    equal(order(ada), [first, second])
+    equal(order(eve), [second])
+    equal((item(eve, second)["unread"], item(eve, second)["last_message"]), (0, None))
+    equal(item(ada, second)["last_message"]["body"], "changed")
+
+
+@test("archived-groups-are-a-list-of-their-own")
+def _():
+    ada, bob = people("ada", "bob")
+    first, second = make(ada, bob), make(ada, bob)
+    ada.patch(f"/v1/groups/{first}", {"archived": True}).expect(200)
+    equal((order(ada), order(bob)), ([second], [second, first]))
+    equal([i["group"]["id"] for i in ada.get("/v1/inbox?archived=true").expect(200).json["items"]], [first])
+    equal([i["group"]["id"] for i in ada.get("/v1/inbox?archived=false").expect(200).json["items"]], [second])
+    ada.patch(f"/v1/groups/{first}", {"archived": False}).expect(200)
+    equal(order(ada), [second, first])
+
+
+@test("unread-counts-messages-alone-and-ones-own-are-read")
+def _():
+    ada, bob = people("ada", "bob")
+    group = make(ada, bob)
+    for n in range(3):
+        say(ada, group, str(n))
+    ada.patch(f"/v1/groups/{group}", {"name": "gulls"}).expect(200)
+    equal((item(bob, group)["unread"], item(ada, group)["unread"]), (3, 0))
+    say(bob, group)
+    equal((item(bob, group)["unread"], item(ada, group)["unread"]), (0, 1))
+
+
+@test("a-read-mark-goes-forward-only-and-not-beyond-the-end")
+def _():
+    ada, bob = people("ada", "bob")
+    group = make(ada, bob)  # entries 1 and 2
+    for n in range(4):
+        say(ada, group, str(n), mentions=[bob.id])  # 3 to 6
+    equal((item(bob, group)["unread"], item(bob, group)["mentions"]), (4, 4))
+    got = read(bob, group, 4).expect(200).json
+    equal((got["unread"], got["mentions"], got["group"]["read_seq"]), (2, 2, 4))
+    equal(got, item(bob, group))
+    equal(read(bob, group, 3).expect(200).json, got)
+    equal(read(bob, group, 0).expect(200).json, got)
+    got = read(bob, group, 999).expect(200).json
+    equal((got["unread"], got["mentions"], got["group"]["read_seq"]), (0, 0, 6))
+    for bad in ({}, {"seq": -1}, {"seq": "4"}, {"seq": 1.5}, {"seq": None}):
+        bob.put(f"/v1/groups/{group}/read", bad).problem(422)
+    read(bob, 1, 1).problem(404)
+
+
+@test("who-leaves-has-the-group-no-more-and-who-returns-begins-anew")
+def _():
+    ada, bob = people("ada", "bob")
+    group, other = make(ada, bob), make(ada, bob)
+    say(ada, group, "x", mentions=[bob.id])
+    bob.delete(f"/v1/groups/{group}/members/{bob.id}").expect(204)
+    equal(order(bob), [other])
+    read(bob, group, 3).problem(404)
+    say(ada, group)
+    ada.put(f"/v1/groups/{group}/members/{bob.id}").expect(201)
+    equal(order(bob), [group, other])
+    one = item(bob, group)
+    equal((one["unread"], one["mentions"], one["last_message"]), (0, 0, None))
+    sent = say(ada, group)
+    equal((item(bob, group)["unread"], item(bob, group)["last_message"]), (1, sent))
+
+
+if __name__ == "__main__":
+    main()
