@@ -146,8 +146,10 @@ void answer_render(struct exchange *e, const struct date_line *date, bool keep_a
 {
     struct http_exchange *x = &e->x;
     CHECK(x->status >= 200 && x->status <= 599);
-    if (x->out.failed || x->head.failed)
+    if (x->out.failed || x->head.failed) {
+        exchange_release_stream(e);
         answer_problem(x, 500, "the answer outgrew its limit");
+    }
     bool bodiless = x->status == 204 || x->status == 304;
     size_t body_len = exchange_body(e).len;
     e->wire_body_len = bodiless || x->method == HTTP_M_HEAD ? 0 : body_len;
@@ -162,9 +164,11 @@ void answer_render(struct exchange *e, const struct date_line *date, bool keep_a
             to = put(to, x->content_type);
             to = put(to, STR("\r\n"));
         }
-        to = put(to, STR("Content-Length: "));
-        to = put_number(to, body_len);
-        to = put(to, STR("\r\n"));
+        if (!e->stream) { /* which ends with its connection */
+            to = put(to, STR("Content-Length: "));
+            to = put_number(to, body_len);
+            to = put(to, STR("\r\n"));
+        }
     }
     if (x->head.len > 0)
         to = put(to, buf_view(&x->head));

@@ -1,6 +1,6 @@
 /* The connection's state machine.
  *
- *   IDLE → HEAD → BODY → BUSY → WRITE → IDLE …, or → LINGER → closed
+ *   IDLE → HEAD → BODY → BUSY → WRITE → IDLE …, or → LINGER → closed, or → STREAM ⇄ STREAM_WRITE
  *
  * with the steps that take no time left out: a GET that arrives whole goes IDLE → BUSY → IDLE
  * inside one read callback. One request is in flight at a time, so answers are in order by
@@ -8,8 +8,8 @@
  * used up.
  *
  * Lists: a connection is in the list of its state. IDLE, HEAD and LINGER have one constant limit
- * each, so their lists are sorted by age and only their heads are looked at; BODY and WRITE are
- * looked through, because progress counts there.
+ * each, so their lists are sorted by age and only their heads are looked at; BODY, WRITE and
+ * STREAM_WRITE are looked through, because progress counts there. STREAM: see conn_stream.c.
  *
  * Closing: uv_close takes a turn of the loop, so a struct conn stays valid to the end of the
  * callback that closed it; every step after something that may close looks at the state again. An
@@ -24,14 +24,13 @@
 
 #include "base/check.h"
 #include "base/fault.h"
+#include "net/stream_state.h"
 
 enum {
     LINGER_MS = 1000,
     LINGER_DRAINING_MS = 200,
     LINGER_BYTES_MAX = 4 * 1024 * 1024, /* what is discarded at most, four bodies' worth */
 };
-
-static void start_reading(struct conn *c);
 
 /* ---- states ---- */
 
@@ -62,7 +61,7 @@ static void enter_state(struct conn *c, enum conn_state state)
     list->last = c;
 }
 
-static void change_state(struct conn *c, enum conn_state state)
+void conn_change_state(struct conn *c, enum conn_state state)
 {
     leave_list(c);
     enter_state(c, state);
@@ -106,6 +105,10 @@ void conn_close(struct conn *c)
     leave_list(c);
     c->state = CONN_CLOSING;
     uv_close(&c->uv.handle, on_closed);
+    struct stream *s = c->stream;
+    c->stream = NULL;
+    if (s)
+        stream_end(s);
 }
 
 /* Says that no more will come and waits for the peer to have read the answer. Closing at once while
@@ -118,8 +121,8 @@ static void linger(struct conn *c)
         return;
     }
     c->progress = 0;
-    change_state(c, CONN_LINGER);
-    start_reading(c);
+    conn_change_state(c, CONN_LINGER);
+    conn_start_reading(c);
 }
 
 /* ---- sending ---- */
@@ -128,9 +131,16 @@ static void resume(struct conn *c);
 
 static void answer_is_out(struct conn *c)
 {
+    struct stream *s = c->x->stream;
+    if (c->x->x.method != HTTP_M_HEAD) /* else it ends with the exchange: the head was all */
+        c->x->stream = NULL;
+    else
+        s = NULL;
     drop_exchange(c);
-    if (c->keep) {
-        change_state(c, CONN_IDLE);
+    if (s) {
+        conn_stream_begin(c, s);
+    } else if (c->keep) {
+        conn_change_state(c, CONN_IDLE);
         if (!c->feeding)
             resume(c);
     } else if (c->linger || c->backlog.len > c->backlog_used) {
@@ -160,7 +170,7 @@ static void on_written(uv_write_t *req, int status)
 /* What the peer has not acknowledged yet: in our queue and in the socket's buffer. The queue alone
  * would not do: it moves only when a third of that buffer is free, which a slow but honest reader
  * may take minutes for. */
-static size_t unacknowledged(struct conn *c)
+size_t conn_unacknowledged(struct conn *c)
 {
     size_t left = uv_stream_get_write_queue_size(&c->uv.stream);
     uv_os_fd_t fd;
@@ -196,9 +206,9 @@ static void send_rest(struct conn *c, size_t sent, size_t total)
         return;
     }
     loop->unsent += e->unsent;
-    c->progress = unacknowledged(c);
+    c->progress = conn_unacknowledged(c);
     uv_update_time(&loop->uv); /* making a large answer may have taken a while */
-    change_state(c, CONN_WRITE);
+    conn_change_state(c, CONN_WRITE);
 }
 
 /* Renders and sends c->x. */
@@ -207,7 +217,7 @@ static void send_answer(struct conn *c)
     struct exchange *e = c->x;
     struct loop *loop = c->loop;
     bool asked_to_close = !e->request.keep_alive;
-    c->keep = !asked_to_close && !e->x.close && !loop->draining && !c->eof;
+    c->keep = !asked_to_close && !e->x.close && !loop->draining && !c->eof && !e->stream;
     if (!c->keep && !asked_to_close)
         c->linger = true;
     answer_render(e, loop_date(loop), c->keep);
@@ -261,7 +271,7 @@ static void dispatch(struct conn *c)
 {
     struct loop *loop = c->loop;
     struct exchange *e = c->x;
-    change_state(c, CONN_BUSY);
+    conn_change_state(c, CONN_BUSY);
     exchange_present(e, (struct str){c->peer, c->peer_len}, c->control, loop->index);
     LOOP_COUNT(loop, requests, 1);
     loop->handed_out++;
@@ -287,11 +297,11 @@ static void await_more(struct conn *c, size_t came)
     struct exchange *e = c->x;
     if (!e->request.head_complete) {
         if (c->state == CONN_IDLE)
-            change_state(c, CONN_HEAD);
+            conn_change_state(c, CONN_HEAD);
         return;
     }
     if (c->state != CONN_BODY) {
-        change_state(c, CONN_BODY);
+        conn_change_state(c, CONN_BODY);
         c->progress = 0;
     }
     c->progress += came;
@@ -350,12 +360,19 @@ static void keep_for_later(struct conn *c, const char *bytes, size_t n)
         conn_close(c);
 }
 
+static bool is_stream(const struct conn *c)
+{
+    return c->state == CONN_STREAM || c->state == CONN_STREAM_WRITE;
+}
+
 /* After an answer that did not come from inside feed(): goes on with what was kept. */
 static void resume(struct conn *c)
 {
     if (c->backlog_used < c->backlog.len) {
         c->backlog_used +=
             feed(c, c->backlog.ptr + c->backlog_used, c->backlog.len - c->backlog_used);
+        if (is_stream(c))
+            conn_stream_drop_backlog(c);
         if (c->backlog_used == c->backlog.len) {
             buf_done(&c->backlog);
             c->backlog_used = 0;
@@ -366,7 +383,7 @@ static void resume(struct conn *c)
     if (c->eof)
         conn_close(c);
     else
-        start_reading(c);
+        conn_start_reading(c);
 }
 
 static void on_end(struct conn *c, ssize_t status)
@@ -378,6 +395,8 @@ static void on_end(struct conn *c, ssize_t status)
         c->keep = false;
         stop_reading(c);
     } else {
+        if (status == UV_ETIMEDOUT)
+            LOOP_COUNT(c->loop, timeouts, 1);
         conn_close(c);
     }
 }
@@ -398,8 +417,10 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
             conn_close(c);
         return;
     }
-    size_t used = feed(c, buf->base, n);
-    if (used < n && (c->state == CONN_BUSY || c->state == CONN_WRITE))
+    size_t used = is_stream(c) ? 0 : feed(c, buf->base, n);
+    if (is_stream(c))
+        conn_stream_stray(c, n - used);
+    else if (used < n && (c->state == CONN_BUSY || c->state == CONN_WRITE))
         keep_for_later(c, buf->base + used, n - used);
 }
 
@@ -410,7 +431,7 @@ static void on_buffer_wanted(uv_handle_t *handle, size_t suggested, uv_buf_t *bu
     *buf = uv_buf_init(c->loop->read_buffer, READ_BUFFER_SIZE);
 }
 
-static void start_reading(struct conn *c)
+void conn_start_reading(struct conn *c)
 {
     if (c->reading)
         return;
@@ -480,7 +501,7 @@ void conn_accept(struct loop *loop, uv_stream_t *listener, bool control)
     LOOP_COUNT(loop, accepted, 1);
     if (!control)
         note_peer(c);
-    start_reading(c);
+    conn_start_reading(c);
 }
 
 /* ---- limits on waiting ---- */
@@ -523,12 +544,12 @@ static void check_bodies(struct loop *loop, int64_t now)
     }
 }
 
-static void check_writes(struct loop *loop, int64_t now)
+static void check_writes(struct loop *loop, enum conn_state state, int64_t now)
 {
     struct conn *next;
-    for (struct conn *c = loop->conns[CONN_WRITE].first; c; c = next) {
+    for (struct conn *c = loop->conns[state].first; c; c = next) {
         next = c->next;
-        size_t left = unacknowledged(c);
+        size_t left = conn_unacknowledged(c);
         if (left != c->progress) {
             c->progress = left;
             c->since_ms = now;
@@ -553,7 +574,9 @@ void conn_check_timeouts(struct loop *loop)
     check_idle(loop, now);
     check_heads(loop, now);
     check_bodies(loop, now);
-    check_writes(loop, now);
+    check_writes(loop, CONN_WRITE, now);
+    check_writes(loop, CONN_STREAM_WRITE, now);
+    conn_stream_check_heartbeats(loop, now);
     check_lingering(loop, now);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "net/loop.h"
+#include "net/stream.h"
 
 struct conn {
     union {
@@ -16,8 +17,10 @@ struct conn {
     struct exchange *x;       /* the request being read, handled or answered; NULL when idle */
     struct buf backlog;       /* bytes that came while a request was in flight */
     size_t backlog_used;
-    int64_t since_ms; /* when the state began; WRITE: of the last progress */
-    size_t progress;  /* BODY, LINGER: bytes that came; WRITE: bytes left */
+    struct stream *stream; /* STREAM, STREAM_WRITE */
+    int64_t since_ms;      /* when the state began; WRITE: of the last progress */
+    size_t progress;       /* BODY, LINGER: bytes that came; WRITE, STREAM_WRITE: bytes left */
+    uint32_t stray;        /* bytes that came from the reader of a stream */
     uint8_t state;
     uint8_t peer_len;
     bool control;
@@ -26,6 +29,7 @@ struct conn {
     bool feeding; /* inside feed(): it goes on by itself after an answer */
     bool keep;    /* after the present answer the connection goes on */
     bool linger;  /* before closing, let the peer read what was sent */
+    bool parting; /* a stream to which goodbye was said, because the loop ends */
     char peer[PEER_TEXT_MAX];
 };
 
@@ -38,3 +42,22 @@ void conn_check_timeouts(struct loop *loop);
 /* For draining. */
 void conn_close_idle(struct loop *loop); /* those between requests */
 void conn_close_all(struct loop *loop);
+
+/* ---- streams (conn_stream.c) ---- */
+
+/* Something waits in it, or it must end. On the loop's thread. */
+void conn_stream_look(struct stream *s);
+/* Says goodbye to streams, to a bounded number of them. For draining. */
+void conn_stream_close_all(struct loop *loop);
+
+/* ---- between conn.c and conn_stream.c ---- */
+
+/* The head is out: the connection is the stream's from here on, and the exchange is free. */
+void conn_stream_begin(struct conn *c, struct stream *s);
+void conn_stream_drop_backlog(struct conn *c);
+void conn_stream_stray(struct conn *c, size_t n); /* bytes came that nobody asked for */
+void conn_stream_check_heartbeats(struct loop *loop, int64_t now_ms);
+
+void conn_change_state(struct conn *c, enum conn_state state);
+void conn_start_reading(struct conn *c);
+size_t conn_unacknowledged(struct conn *c);

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "net/stream_state.h"
 
 struct exchange *exchange_new(struct loop *loop)
 {
@@ -31,9 +32,18 @@ static void release_body(struct exchange *e)
     e->x.kept = NULL;
 }
 
+void exchange_release_stream(struct exchange *e)
+{
+    struct stream *s = e->stream;
+    e->stream = NULL;
+    if (s)
+        stream_end(s);
+}
+
 void exchange_free(struct exchange *e)
 {
     release_body(e);
+    exchange_release_stream(e);
     request_done(&e->request);
     arena_done(&e->x.arena);
     buf_done(&e->wire);
@@ -52,6 +62,7 @@ static void reset_buffer(struct buf *b)
 void exchange_reset(struct exchange *e)
 {
     release_body(e);
+    exchange_release_stream(e);
     request_reset(&e->request, EXCHANGE_KEEP_MAX);
     reset_buffer(&e->x.head);
     reset_buffer(&e->x.out);

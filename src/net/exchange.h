@@ -13,6 +13,7 @@
 
 struct conn;
 struct loop;
+struct stream;
 
 /* Longest text of an address: an IPv6 one with its scope. */
 enum { PEER_TEXT_MAX = 64 };
@@ -31,6 +32,7 @@ struct exchange {
     struct buf wire;       /* the rendered head of the answer */
     size_t wire_body_len;  /* how much of x.out follows it: none for HEAD, 204 and 304 */
     uv_write_t write;
+    struct stream *stream; /* what follows the head, until the connection has it; NULL: nothing */
     char peer[PEER_TEXT_MAX];
     struct request request;
 };
@@ -44,6 +46,9 @@ static inline struct str exchange_body(const struct exchange *e)
 {
     return e->x.kept && e->x.out.len == 0 ? e->x.kept->bytes : buf_view(&e->x.out);
 }
+
+/* The stream, if there is one, ends before it began: what it was to follow is not sent. */
+void exchange_release_stream(struct exchange *e);
 
 /* Shows the complete request to the handler's side. */
 void exchange_present(struct exchange *e, struct str peer, bool control, unsigned loop_index);

@@ -75,16 +75,17 @@ struct http_exchange {
 typedef void (*http_handler)(void *ctx, struct http_exchange *x);
 
 struct http_config {
-    const char *listen_host;  /* "127.0.0.1", "0.0.0.0", "::1"; NULL: no TCP */
-    uint16_t listen_port;     /* 0: any free one, see http_server_port */
-    const char *control_path; /* unix socket, mode 0600; NULL: none */
-    unsigned loops;           /* threads */
-    unsigned connections_max; /* beyond: answered 503 and closed */
-    int64_t head_timeout_ms;  /* first byte of a request → whole head: 10 s */
-    int64_t idle_timeout_ms;  /* between requests: 75 s */
-    int64_t body_min_rate;    /* bytes per second a body must arrive at, after the grace */
-    int64_t body_grace_ms;    /* 10 s */
-    int64_t write_timeout_ms; /* no progress in sending: 20 s */
+    const char *listen_host;     /* "127.0.0.1", "0.0.0.0", "::1"; NULL: no TCP */
+    uint16_t listen_port;        /* 0: any free one, see http_server_port */
+    const char *control_path;    /* unix socket, mode 0600; NULL: none */
+    unsigned loops;              /* threads */
+    unsigned connections_max;    /* beyond: answered 503 and closed */
+    int64_t head_timeout_ms;     /* first byte of a request → whole head: 10 s */
+    int64_t idle_timeout_ms;     /* between requests: 75 s */
+    int64_t body_min_rate;       /* bytes per second a body must arrive at, after the grace */
+    int64_t body_grace_ms;       /* 10 s */
+    int64_t write_timeout_ms;    /* no progress in sending: 20 s */
+    int64_t stream_heartbeat_ms; /* silence of a stream (net/stream.h) that a comment ends: 20 s */
     http_handler handler;
     void *handler_ctx;
 };

@@ -5,7 +5,10 @@
  * may be about to wake a loop that has nothing left to do, and a handler may answer minutes after
  * the loop has ended. So a pusher is counted in `senders` while it touches the loop, the loop waits
  * for that to be zero before it closes its wake handle, and the struct itself is freed by whoever
- * drops the last reference: the server, or the last late answer. */
+ * drops the last reference: the server, or the last late answer.
+ *
+ * Streams for which something waits come by a second stack of the same kind. It needs no such
+ * mark at the end: all streams have ended by then, and an ended one leads nobody here. */
 #include "net/loop.h"
 
 #include <sched.h>
@@ -15,7 +18,9 @@
 
 #include "base/check.h"
 #include "net/conn.h"
+#include "net/frame.h"
 #include "net/listen.h"
+#include "net/stream_state.h"
 
 enum { TICK_MIN_MS = 5, TICK_MAX_MS = 500, DRAIN_TICK_MS = 10 };
 
@@ -124,6 +129,43 @@ static void read_inbox(struct loop *loop)
     }
 }
 
+/* ---- streams ---- */
+
+void loop_post_stream(struct loop *loop, struct stream *s)
+{
+    struct stream *head = atomic_load(&loop->streams);
+    do
+        s->next = head;
+    while (!atomic_compare_exchange_weak(&loop->streams, &head, s));
+    if (!head)
+        uv_async_send(&loop->wake);
+    atomic_fetch_sub(&loop->senders, 1);
+}
+
+static struct stream *take_streams(struct loop *loop)
+{
+    struct stream *newest_first = atomic_exchange(&loop->streams, NULL);
+    struct stream *oldest_first = NULL;
+    while (newest_first) {
+        struct stream *next = newest_first->next;
+        newest_first->next = oldest_first;
+        oldest_first = newest_first;
+        newest_first = next;
+    }
+    return oldest_first;
+}
+
+static void look_at_streams(struct loop *loop)
+{
+    struct stream *s = take_streams(loop);
+    while (s) {
+        struct stream *next = s->next; /* another thread may put it on the stack again */
+        conn_stream_look(s);
+        stream_unref(s);
+        s = next;
+    }
+}
+
 /* ---- time ---- */
 
 int64_t loop_now_ms(const struct loop *loop)
@@ -142,7 +184,8 @@ const struct date_line *loop_date(struct loop *loop)
 static uint64_t tick_ms(const struct http_config *c)
 {
     int64_t least = c->head_timeout_ms;
-    const int64_t others[] = {c->idle_timeout_ms, c->write_timeout_ms, c->body_grace_ms};
+    const int64_t others[] = {c->idle_timeout_ms, c->write_timeout_ms, c->body_grace_ms,
+                              c->stream_heartbeat_ms};
     for (size_t i = 0; i < COUNT_OF(others); i++)
         if (others[i] < least)
             least = others[i];
@@ -183,6 +226,9 @@ static void finish(struct loop *loop)
     }
     while (atomic_load(&loop->senders) > 0)
         sched_yield();
+    /* Every stream has ended, so no thread finds this loop through one any more. */
+    look_at_streams(loop);
+    frame_unref(loop->heartbeat);
     uv_close((uv_handle_t *)&loop->wake, NULL);
     uv_close((uv_handle_t *)&loop->tick, NULL);
 }
@@ -208,8 +254,10 @@ static void on_tick(uv_timer_t *tick)
     stop_listening(loop);
     if (now_ms >= loop->drain_until_ms)
         conn_close_all(loop);
-    else if (++loop->drain_ticks >= DRAIN_TICKS_BEFORE_IDLE)
+    else if (++loop->drain_ticks >= DRAIN_TICKS_BEFORE_IDLE) {
         conn_close_idle(loop);
+        conn_stream_close_all(loop);
+    }
     if (loop->conn_count == 0)
         finish(loop);
 }
@@ -228,8 +276,11 @@ static void on_wake(uv_async_t *wake)
     struct loop *loop = wake->data;
     if (atomic_load(&loop->stop_wanted) && !loop->draining)
         drain(loop);
-    if (!loop->finishing)
-        read_inbox(loop);
+    if (loop->finishing)
+        return;
+    read_inbox(loop);
+    if (!loop->finishing) /* the last connection may have gone with its answer */
+        look_at_streams(loop);
 }
 
 void loop_stop(struct loop *loop, int64_t grace_ms)
@@ -294,6 +345,7 @@ enum err loop_new(const struct http_config *config, unsigned index, _Atomic unsi
     CHECK(uv_async_init(&loop->uv, &loop->wake, on_wake) == 0);
     CHECK(uv_timer_init(&loop->uv, &loop->tick) == 0);
     loop->wake.data = loop->tick.data = loop;
+    loop->heartbeat = frame_of_bytes(STR(":\n\n"));
     bool ok = listen_fd < 0 || add_listener(loop, listen_fd);
     ok = (control_fd < 0 || add_control(loop, control_fd)) && ok;
     if (!ok) {

@@ -28,6 +28,9 @@ enum conn_state {
     CONN_BUSY,   /* the handler has the exchange */
     CONN_WRITE,  /* the answer does not fit the socket's buffer */
     CONN_LINGER, /* answered and shut down for writing: discards until the peer has read it */
+    CONN_STREAM, /* a stream of which nothing is on its way; the one that was silent longest first
+                  */
+    CONN_STREAM_WRITE, /* a stream that does not fit the socket's buffer */
     CONN_STATES,
     CONN_CLOSING = CONN_STATES,
 };
@@ -64,6 +67,7 @@ struct loop {
     size_t body_held;
     size_t unsent;
     struct date_line date;
+    struct frame *heartbeat;
 
     int64_t ticked_ms;
 
@@ -76,7 +80,8 @@ struct loop {
     _Atomic int64_t stop_grace_ms;
 
     _Atomic(struct exchange *) inbox; /* newest first, or INBOX_CLOSED */
-    _Atomic unsigned senders;         /* threads inside loop_post */
+    _Atomic(struct stream *) streams; /* those to look at, newest first */
+    _Atomic unsigned senders;         /* threads inside loop_post and loop_post_stream */
     _Atomic unsigned refs; /* the server, and each exchange still out when the thread ended */
 
 #define LOOP_COUNTER(name) _Atomic uint64_t name;
@@ -101,6 +106,14 @@ void loop_unref(struct loop *loop);
 
 /* Hands an answered exchange to its loop. Any thread. */
 void loop_post(struct exchange *e);
+
+/* Asks the loop to look at a stream, whose reference goes along. Any thread; the caller has called
+ * loop_sender_begins() at a moment when the stream had not ended, so that the loop is there. */
+void loop_post_stream(struct loop *loop, struct stream *s);
+static inline void loop_sender_begins(struct loop *loop)
+{
+    atomic_fetch_add(&loop->senders, 1);
+}
 
 /* ---- for connections ---- */
 

@@ -33,6 +33,7 @@ void http_config_default(struct http_config *c)
         .body_min_rate = 1024,
         .body_grace_ms = 10 * 1000,
         .write_timeout_ms = 20 * 1000,
+        .stream_heartbeat_ms = 20 * 1000,
     };
 }
 
@@ -95,6 +96,8 @@ enum err http_server_start(const struct http_config *config, struct http_server 
     struct http_config checked = *config;
     if (checked.body_min_rate < 1)
         checked.body_min_rate = 1; /* no wait without a limit */
+    if (checked.stream_heartbeat_ms < 1)
+        checked.stream_heartbeat_ms = 1;
     struct http_server *s = calloc(1, sizeof *s);
     if (!s)
         return ERR_NO_MEMORY;

@@ -1,0 +1,63 @@
+/* Who listens on this node: the streams (net/stream.h) of each person, and sending to all of them.
+ *
+ * A stream joins before it is started and leaves by itself when it ends. Everything may be called
+ * by any thread; nothing waits for a client.
+ *
+ * What a producer may rely on: whoever joined before a change became visible is told of it, where
+ * hub_send() or hub_has() is called after that. So a client that reads what it missed after its
+ * stream has begun misses nothing. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "net/frame.h"
+
+struct hub;
+struct stream;
+
+enum { HUB_PERSON_MAX = 64 };
+
+struct hub_config {
+    size_t streams_max;  /* of this node */
+    unsigned person_max; /* of one person; at most HUB_PERSON_MAX */
+    /* The person's first stream joined (true), or the last one left (false), in the order in which
+     * it happened. Called under a lock of the hub: must not block and not call the hub. May be
+     * NULL. */
+    void (*listen)(void *ctx, uint64_t person, bool on);
+    void *ctx;
+};
+
+struct hub *hub_new(const struct hub_config *config);
+/* After the server, and after everything that may still hold one of its exchanges: no stream is
+ * left. */
+void hub_free(struct hub *h);
+
+/* Before stream_start(). The hub holds the stream until it ends.
+ *   OVERLOADED    this node has no room for more streams
+ *   RATE_LIMITED  this person has as many as one may have
+ * After a failure, answer with it and drop the stream. */
+enum err hub_join(struct hub *h, uint64_t person, struct stream *s);
+/* For a stream that will not be started after all. Else it comes by itself; repeating is harmless.
+ */
+void hub_leave(struct hub *h, struct stream *s);
+
+/* Sends one frame to all streams of all these people. Returns to how many. */
+size_t hub_send(struct hub *h, const uint64_t *persons, size_t n, const struct frame_text *text);
+/* Ends the person's streams with a goodbye: whoever is still allowed to listens again. */
+void hub_close(struct hub *h, uint64_t person, const char *reason);
+
+/* Has the person a stream here? Costs one look at a small table for nearly everybody who has not.
+ */
+bool hub_has(struct hub *h, uint64_t person);
+
+struct hub_stats {
+    uint64_t streams, persons; /* now */
+    uint64_t joined, refused;  /* from here on: so far */
+    uint64_t sent;             /* frames that streams took, merged ones included */
+    uint64_t merged;           /* of which took the place of another, or found a newer one */
+    uint64_t slow;             /* streams that ended because too much waited */
+};
+void hub_stats(struct hub *h, struct hub_stats *out);
