@@ -67,7 +67,8 @@ static enum err read_total(struct tx *tx, void *arg)
     struct load *l = arg;
     int64_t total = 0;
     enum err e = tx_get_i64(tx,
-                            "SELECT CAST(COUNT(*) + COALESCE(SUM(following_count), 0) AS BIGINT) "
+                            "SELECT CAST(COUNT(*) + COALESCE(SUM(following_count), 0) + "
+                            "(SELECT COALESCE(SUM(member_count), 0) FROM groups) AS BIGINT) "
                             "FROM accounts",
                             DB_NO_ARGS, &total);
     l->total = total > 0 ? (uint64_t)total : 0;
@@ -136,6 +137,38 @@ static enum err read_mutes(struct tx *tx, void *arg)
                       VIEW_MUTE);
 }
 
+/* With the activity that the group begins with in the member's inbox: its last message, or the
+ * joining. */
+static enum err read_members(struct tx *tx, void *arg)
+{
+    struct load *l = arg;
+    struct db_rows rows;
+    enum err e =
+        tx_query(tx,
+                 "SELECT m.group_id, m.account_id, CASE WHEN m.joined_id > g.last_id "
+                 "THEN m.joined_id ELSE g.last_id END FROM group_members m "
+                 "JOIN groups g ON g.id = m.group_id "
+                 "WHERE (m.group_id, m.account_id) > ($1, $2) AND m.left_seq IS NULL "
+                 "ORDER BY m.group_id, m.account_id LIMIT $3",
+                 DB_ARGS(DB_I64(l->after[0]), DB_I64(l->after[1]), DB_I64(l->slice)), &rows);
+    if (e)
+        return e;
+    size_t n = 0;
+    while (!e && db_next(&rows)) {
+        l->after[0] = db_id(&rows, 0);
+        l->after[1] = db_id(&rows, 1);
+        n++;
+        e = add(l, (struct view_change){.kind = VIEW_MEMBER,
+                                        .on = true,
+                                        .account = l->after[1],
+                                        .other = l->after[0],
+                                        .value = db_i64(&rows, 2)});
+    }
+    l->end = n < l->slice;
+    enum err ended = db_rows_done(&rows);
+    return e ? e : ended;
+}
+
 static enum err read_pulled_of(struct tx *tx, struct load *l, uint64_t author)
 {
     struct db_rows rows;
@@ -200,7 +233,8 @@ enum err truth_load_views(struct db *db, struct views *views,
     l->slice = views->remote ? REMOTE_ROWS_A_READ : ROWS_A_READ;
     l->progress = progress;
     l->arg = arg;
-    static const tx_fn walks[] = {read_accounts, read_follows, read_mutes, read_pulled};
+    static const tx_fn walks[] = {read_accounts, read_follows, read_mutes, read_members,
+                                  read_pulled};
     enum err e = db_read(db, read_total, l, NULL);
     for (size_t i = 0; !e && i < sizeof walks / sizeof walks[0]; i++)
         e = walk(l, walks[i]);

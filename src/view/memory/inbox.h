@@ -11,7 +11,7 @@
 
 #include "port/views.h"
 
-enum { INBOX_BUILDERS_MAX = 255 };
+enum { INBOX_BUILDERS_MAX = 255, LINE_ENTRIES = 8 };
 
 enum inbox_state {
     INBOX_DROPPED,  /* holds nothing and knows nothing */
@@ -70,8 +70,14 @@ static inline void inbox_prefetch(const struct inbox *b)
     uint16_t count = inbox_get(b, count), capacity = inbox_get(b, capacity);
     if (!activities || count == 0)
         return;
-    __builtin_prefetch(activities + count - 1, 1);
-    __builtin_prefetch((const char *)(activities + capacity) + (count - 1u) * sizeof(uint32_t), 1);
+    const char *last = (const char *)(activities + count - 1);
+    const char *group = (const char *)(activities + capacity) + (count - 1u) * sizeof(uint32_t);
+    __builtin_prefetch(last, 1);
+    __builtin_prefetch(group, 1);
+    if (count > LINE_ENTRIES) { /* the group may be one of those before */
+        __builtin_prefetch(last - 64, 1);
+        __builtin_prefetch(group - 64);
+    }
 }
 
 /* Takes the group out. One that is being built remembers it until the end. */
