@@ -16,13 +16,14 @@
 #include <cmocka.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/rand.h"
 #include "port/event.h"
 #include "view/memory/memory.h"
 #include "view/memory/snapshot.h"
 
-enum { PEOPLE = 3000, CAP = 100, PULL_CAP = 20 };
+enum { PEOPLE = 3000, CAP = 100, PULL_CAP = 20, GROUPS = 40, GROUP_BASE = 1 << 20 };
 
 struct place {
     char folder[64], path[96], damaged[128], part[128];
@@ -85,6 +86,39 @@ static size_t fan_out(struct views *v, uint64_t author, uint64_t post)
     return total;
 }
 
+static void member(struct views *v, bool on, uint64_t who, uint64_t group, uint64_t event)
+{
+    struct view_change c = {VIEW_MEMBER, on, who, GROUP_BASE + group, 0, event};
+    assert_int_equal(views_apply(v, &c, 1), OK);
+}
+
+static void message(struct views *v, uint64_t group, uint64_t event)
+{
+    struct audience_cursor c = {.part = AUDIENCE_ALL};
+    uint64_t members[500];
+    size_t n, changed;
+    while (!c.end) {
+        assert_int_equal(views_audience(v, GROUP_BASE + group, &c, members, 500, &n), OK);
+        assert_int_equal(views_inbox_push(v, GROUP_BASE + group, event, members, n, &changed), OK);
+    }
+}
+
+/* Group 0 has everybody, and with them a bitmap. */
+static void populate_groups(struct views *v, uint64_t seed, uint64_t people)
+{
+    struct rand r;
+    rand_seed(&r, seed);
+    for (uint64_t i = 1; i <= people; i++) {
+        member(v, true, i, 0, i);
+        for (uint64_t k = rand_below(&r, 12); k > 0; k--)
+            member(v, true, i, 1 + rand_below(&r, GROUPS - 1), people + i * 20 + k);
+    }
+    for (uint64_t event = 1; event <= 200; event++)
+        message(v, rand_below(&r, GROUPS), people * 30 + event);
+    for (uint64_t i = 1; i <= people; i += 5)
+        member(v, false, i, rand_below(&r, GROUPS), people * 40 + i);
+}
+
 static void populate(struct views *v, uint64_t seed, uint64_t people)
 {
     struct rand r;
@@ -142,6 +176,20 @@ static void assert_same(struct views *a, struct views *b, uint64_t people)
         assert_int_equal(xn, yn);
         assert_memory_equal(xm, ym, xn * sizeof xm[0]);
         assert_int_equal(c.end, d.end);
+        struct inbox_entry xi[GROUPS], yi[GROUPS];
+        enum err e = views_inbox(a, i, UINT64_MAX, xi, GROUPS, &xn);
+        assert_int_equal(views_inbox(b, i, UINT64_MAX, yi, GROUPS, &yn), e);
+        assert_int_equal(xn, yn);
+        if (xn > 0)
+            assert_memory_equal(xi, yi, xn * sizeof xi[0]);
+    }
+    for (uint64_t g = 0; g < GROUPS; g++) {
+        static uint64_t x[2 * PEOPLE], y[2 * PEOPLE];
+        size_t xn, yn;
+        enum err e = views_neighbours(a, GROUP_BASE + g, true, 0, x, 2 * PEOPLE, &xn);
+        assert_int_equal(views_neighbours(b, GROUP_BASE + g, true, 0, y, 2 * PEOPLE, &yn), e);
+        assert_int_equal(xn, yn);
+        assert_memory_equal(x, y, xn * sizeof x[0]);
     }
     struct view_stats s, t;
     views_stats(a, &s);
@@ -150,6 +198,10 @@ static void assert_same(struct views *a, struct views *b, uint64_t people)
     assert_int_equal(s.follows, t.follows);
     assert_int_equal(s.entries, t.entries);
     assert_int_equal(s.dropped, t.dropped);
+    assert_int_equal(s.groups, t.groups);
+    assert_int_equal(s.memberships, t.memberships);
+    assert_int_equal(s.inboxes, t.inboxes);
+    assert_int_equal(s.inbox_entries, t.inbox_entries);
 }
 
 static void everything_comes_back(void **state)
@@ -157,6 +209,7 @@ static void everything_comes_back(void **state)
     struct place *p = *state;
     struct views *v = open_views(p);
     populate(v, 1, PEOPLE);
+    populate_groups(v, 1, PEOPLE);
     assert_int_equal(views_save(v, 99), OK);
     struct views *w = open_views(p);
     assert_int_equal(w->loaded_position, 99);
@@ -164,8 +217,12 @@ static void everything_comes_back(void **state)
     /* And it works on like the original. */
     for (uint64_t id = 5000; id < 5200; id++)
         assert_int_equal(fan_out(v, 1, id), fan_out(w, 1, id));
-    apply(v, VIEW_FOLLOW, true, PEOPLE + 1, 7, 0);
-    apply(w, VIEW_FOLLOW, true, PEOPLE + 1, 7, 0);
+    for (struct views *x = v; x; x = x == v ? w : NULL) {
+        apply(x, VIEW_FOLLOW, true, PEOPLE + 1, 7, 0);
+        member(x, true, PEOPLE + 1, 0, 1 << 19);
+        member(x, false, 8, 0, 1 << 19);
+        message(x, 0, (1 << 19) + 1);
+    }
     assert_same(v, w, PEOPLE + 1);
     views_free(v);
     views_free(w);
@@ -260,11 +317,247 @@ static void assert_put_aside(const struct place *p)
     views_free(v);
 }
 
+/* ---- files that were not written by this program ---- */
+
+/* Walks the records of a file; `change` may write into them, and the checksums are made right. */
+static void rewrite(char *bytes, size_t n, void (*change)(struct snapshot_record *r, void *arg),
+                    void *arg)
+{
+    struct snapshot_header *h = (struct snapshot_header *)(void *)bytes;
+    for (size_t at = sizeof *h; at < n;) {
+        struct snapshot_block *b = (struct snapshot_block *)(void *)(bytes + at);
+        char *payload = bytes + at + sizeof *b;
+        for (uint64_t i = 0, inside = 0; i < b->slots; i++) {
+            struct snapshot_record *r = (struct snapshot_record *)(void *)(payload + inside);
+            inside += snapshot_record_bytes(r, h->version);
+            change(r, arg);
+        }
+        b->checksum =
+            hash_checksum(payload, b->bytes, snapshot_block_seed(h->position, b->first_slot));
+        at += sizeof *b + b->bytes;
+    }
+    h->checksum = hash_checksum(h, offsetof(struct snapshot_header, checksum), 0);
+}
+
+/* A file of version 1 out of one of this version without groups. */
+static size_t to_version_1(char *bytes, size_t n)
+{
+    struct snapshot_header *h = (struct snapshot_header *)(void *)bytes;
+    size_t to = sizeof *h;
+    for (size_t at = sizeof *h; at < n;) {
+        struct snapshot_block b;
+        memcpy(&b, bytes + at, sizeof b);
+        size_t head = to, next = at + sizeof b + b.bytes;
+        at += sizeof b;
+        to += sizeof b;
+        for (uint32_t i = 0; i < b.slots; i++) {
+            struct snapshot_record r;
+            memcpy(&r, bytes + at, sizeof r);
+            size_t whole = snapshot_record_bytes(&r, 2), old = snapshot_record_bytes(&r, 1);
+            assert_true(r.inbox == 0 && r.members == 0 && old == whole - 8);
+            r.flags &= ~(uint32_t)SNAPSHOT_INBOX_READY;
+            memcpy(bytes + to, &r, 48);
+            memmove(bytes + to + 48, bytes + at + sizeof r, old - 48);
+            at += whole;
+            to += old;
+        }
+        b.bytes = to - head - sizeof b;
+        b.checksum = hash_checksum(bytes + head + sizeof b, b.bytes,
+                                   snapshot_block_seed(h->position, b.first_slot));
+        memcpy(bytes + head, &b, sizeof b);
+        at = next;
+    }
+    h->version = 1;
+    h->checksum = hash_checksum(h, offsetof(struct snapshot_header, checksum), 0);
+    return to;
+}
+
+/* There were no groups then: every inbox is empty, and complete. */
+static void a_file_from_before_groups_is_read(void **state)
+{
+    struct place *p = *state;
+    struct views *v = open_views(p);
+    populate(v, 4, 500);
+    assert_int_equal(views_save(v, 99), OK);
+    size_t n;
+    char *bytes = slurp(p->path, &n);
+    spill(p->path, bytes, to_version_1(bytes, n));
+    free(bytes);
+    struct views *w = open_views(p);
+    assert_int_equal(w->loaded_position, 99);
+    for (uint64_t i = 1; i <= 500; i++) { /* whose were dropped has one now, too */
+        (void)views_inbox_begin(v, i);
+        (void)views_inbox_end(v, i, NULL, 0);
+    }
+    assert_same(v, w, 500);
+    member(w, true, 7, 1, 5);
+    message(w, 1, 9);
+    struct inbox_entry out[2];
+    assert_int_equal(views_inbox(w, 7, UINT64_MAX, out, 2, &n), OK);
+    assert_true(n == 1 && out[0].activity == 9);
+    views_free(v);
+    views_free(w);
+    bytes = slurp(p->path, &n);
+    for (uint32_t version = 0; version <= 3; version += 3) {
+        struct snapshot_header *h = (struct snapshot_header *)(void *)bytes;
+        h->version = version;
+        h->checksum = hash_checksum(h, offsetof(struct snapshot_header, checksum), 0);
+        spill(p->path, bytes, n);
+        assert_put_aside(p);
+    }
+    free(bytes);
+}
+
+/* Slots: 0 account 1, 1 the group, 2 account 2, who follows 1; both are members. */
+static void lie(struct snapshot_record *r, void *arg)
+{
+    uint64_t *entries = (uint64_t *)(void *)(r + 1), *activities = entries + r->entries + r->pulls;
+    uint32_t *groups = (uint32_t *)(void *)(activities + r->inbox), *following = groups + r->inbox;
+    uint32_t *members = following + r->following + r->mutes;
+    bool group = r->members > 0;
+    switch (*(int *)arg) {
+    case 0:
+        if (r->following > 0)
+            following[0] = 1; /* follows a group */
+        break;
+    case 1:
+        if (group)
+            members[0] = 1; /* a group in a group */
+        break;
+    case 2:
+        if (!group)
+            groups[0] = 2; /* an account in the inbox */
+        break;
+    case 3:
+        if (!group)
+            groups[0] = 77; /* nobody */
+        break;
+    case 4:
+        if (group)
+            members[1] = 77;
+        break;
+    case 5:
+        if (group)
+            members[1] = members[0]; /* twice */
+        break;
+    case 6:
+        if (!group)
+            activities[0] = 0;
+        break;
+    case 7:
+        if (group)
+            r->flags |= SNAPSHOT_READY;
+        break;
+    case 8:
+        if (group)
+            r->flags |= SNAPSHOT_INBOX_READY;
+        break;
+    case 9:
+        r->flags &= ~(uint32_t)SNAPSHOT_GROUP;
+        break;
+    case 10:
+        r->flags &= ~(uint32_t)SNAPSHOT_INBOX_READY;
+        break;
+    case 11:
+        if (group)
+            r->members = UINT32_MAX;
+        break;
+    default:
+        if (!group)
+            r->inbox = UINT32_MAX / 2;
+        break;
+    }
+}
+
+enum { LIES = 13 };
+
+static char *small_file(const struct place *p, size_t *n)
+{
+    struct views *v = open_views(p);
+    apply(v, VIEW_ACCOUNT, true, 1, 0, 0);
+    member(v, true, 1, 0, 3);
+    apply(v, VIEW_ACCOUNT, true, 2, 0, 0);
+    apply(v, VIEW_FOLLOW, true, 2, 1, 0);
+    member(v, true, 2, 0, 4);
+    fan_out(v, 1, 50);
+    assert_int_equal(views_save(v, 99), OK);
+    views_free(v);
+    return slurp(p->path, n);
+}
+
+static void nothing(struct snapshot_record *r, void *arg)
+{
+    (void)r, (void)arg;
+}
+
+static void a_file_that_lies_is_put_aside(void **state)
+{
+    struct place *p = *state;
+    size_t n;
+    char *bytes = small_file(p, &n), *copy = malloc(n);
+    rewrite(bytes, n, nothing, NULL);
+    spill(p->path, bytes, n);
+    struct views *v = open_views(p);
+    assert_int_equal(v->loaded_position, 99); /* told the truth */
+    views_free(v);
+    for (int which = 0; which < LIES; which++) {
+        memcpy(copy, bytes, n);
+        rewrite(copy, n, lie, &which);
+        spill(p->path, copy, n);
+        assert_put_aside(p);
+    }
+    free(copy);
+    free(bytes);
+}
+
+static void flip(struct snapshot_record *r, void *arg)
+{
+    struct rand *rand = arg;
+    if (rand_below(rand, 3) == 0) {
+        size_t at = rand_below(rand, snapshot_record_bytes(r, SNAPSHOT_VERSION));
+        ((char *)r)[at] = (char)(((char *)r)[at] ^ (1 << rand_below(rand, 8)));
+    }
+}
+
+/* Whatever is taken for good can be used. */
+static void no_file_does_harm(void **state)
+{
+    struct place *p = *state;
+    size_t n, taken = 0;
+    char *bytes = small_file(p, &n), *copy = malloc(n);
+    struct rand r;
+    rand_seed(&r, 5);
+    for (int i = 0; i < 1500; i++) {
+        memcpy(copy, bytes, n);
+        rewrite(copy, n, flip, &r);
+        spill(p->path, copy, n);
+        struct views *v = open_views(p);
+        taken += v->loaded_position == 99;
+        for (uint64_t who = 1; who <= 2; who++) {
+            struct inbox_entry out[4];
+            uint64_t ids[200], floor;
+            size_t count;
+            (void)views_inbox(v, who, UINT64_MAX, out, 4, &count);
+            (void)views_home(v, who, UINT64_MAX, ids, 200, &count, &floor);
+            (void)views_neighbours(v, GROUP_BASE, true, 0, ids, 200, &count);
+        }
+        struct view_change c = {VIEW_MEMBER, true, 3, GROUP_BASE, 0, 60};
+        if (views_apply(v, &c, 1) == OK)
+            message(v, 0, 70);
+        fan_out(v, 1, 80);
+        views_free(v);
+    }
+    assert_true(taken > 100 && taken < 1400);
+    free(copy);
+    free(bytes);
+}
+
 static void a_damaged_file_is_put_aside(void **state)
 {
     struct place *p = *state;
     struct views *v = open_views(p);
     populate(v, 2, 200);
+    populate_groups(v, 2, 200);
     assert_int_equal(views_save(v, 99), OK);
     views_free(v);
     size_t n;
@@ -328,7 +621,18 @@ static void do_event(struct views *v, uint64_t event)
     struct rand r;
     rand_seed(&r, event);
     uint64_t a = 1 + rand_below(&r, CROWD), b = 1 + rand_below(&r, CROWD);
-    switch (rand_below(&r, 8)) {
+    switch (rand_below(&r, 11)) {
+    case 8:
+        member(v, true, a, b % GROUPS, event);
+        break;
+    case 9:
+        member(v, rand_below(&r, 2), a, b % GROUPS, event);
+        member(v, true, CROWD + event, b % GROUPS, event);
+        member(v, true, a, GROUPS + event, event); /* a new group */
+        break;
+    case 10:
+        message(v, b % 4, event);
+        break;
     case 0:
         apply(v, VIEW_FOLLOW, true, a, b, 0);
         break;
@@ -413,6 +717,19 @@ static void a_fuzzy_save_and_a_replay_lose_nothing(void **state)
             assert_int_equal(xn, yn);
             assert_memory_equal(xs, ys, xn * sizeof xs[0]);
         }
+        static struct inbox_entry xi[EVENTS], yi[EVENTS];
+        assert_int_equal(views_inbox(v, i, UINT64_MAX, xi, EVENTS, &xn), OK);
+        assert_int_equal(views_inbox(w, i, UINT64_MAX, yi, EVENTS, &yn), OK);
+        assert_int_equal(xn, yn);
+        assert_memory_equal(xi, yi, xn * sizeof xi[0]);
+    }
+    for (uint64_t g = 0; g < GROUPS; g++) {
+        static uint64_t xs[EVENTS], ys[EVENTS];
+        size_t xn, yn;
+        assert_int_equal(views_neighbours(v, GROUP_BASE + g, true, 0, xs, EVENTS, &xn), OK);
+        assert_int_equal(views_neighbours(w, GROUP_BASE + g, true, 0, ys, EVENTS, &yn), OK);
+        assert_int_equal(xn, yn);
+        assert_memory_equal(xs, ys, xn * sizeof xs[0]);
     }
     views_free(v);
     views_free(w);
@@ -427,6 +744,9 @@ int main(void)
         CASE(position_zero_covers_nothing),
         CASE(smaller_caps_trim_and_raise_the_floor),
         CASE(a_damaged_file_is_put_aside),
+        CASE(a_file_from_before_groups_is_read),
+        CASE(a_file_that_lies_is_put_aside),
+        CASE(no_file_does_harm),
         CASE(a_save_that_cannot_be_written_leaves_the_old_one),
         CASE(a_fuzzy_save_and_a_replay_lose_nothing),
     };
