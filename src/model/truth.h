@@ -6,9 +6,10 @@
 #include "port/db.h"
 #include "port/views.h"
 
-/* Loads accounts, graph, mutes and pulled posts into empty views; timelines start dropped. Remote
- * views: after views_clear, while commits are applied to them as ever; end it with views_loaded.
- * Blocking, may take long: progress is called about every 100 ms. */
+/* Loads accounts, graph, mutes, members of groups and pulled posts into empty views; timelines and
+ * inboxes start dropped. Remote views: after views_clear, while commits are applied to them as
+ * ever; end it with views_loaded. Blocking, may take long: progress is called about every 100 ms.
+ */
 enum err truth_load_views(struct db *db, struct views *views,
                           void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg);
 
