@@ -19,7 +19,6 @@
 #include "api/handlers.h"
 #include "api/routes.h"
 #include "base/check.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "net/limits.h"
 #include "ops/brake.h"
@@ -484,17 +483,6 @@ static enum err read_body(struct request *r)
     return body_parse(c->x->body, &c->body, c->detail, sizeof c->detail);
 }
 
-/* What the path names: with one number the number itself, with more a mixture of all. */
-static uint64_t subject_of(const struct call *c)
-{
-    uint64_t subject = c->params[0];
-    for (size_t i = 1; i < CALL_PARAMS_MAX; i++) {
-        if (c->params[i])
-            subject = hash_u64(subject) ^ c->params[i];
-    }
-    return subject;
-}
-
 static enum err claim_key(struct request *r)
 {
     struct call *c = &r->call;
@@ -506,7 +494,7 @@ static enum err claim_key(struct request *r)
     r->key = (struct idempotency_key){
         .account = c->caller.account,
         .route = c->route->name,
-        .subject = subject_of(c),
+        .subject = idempotency_subject(c->params, CALL_PARAMS_MAX),
         .text = c->idempotency_key,
     };
     idempotency_fingerprint(c->api->secret, c->x->body, r->key.fingerprint);

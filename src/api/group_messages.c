@@ -1,6 +1,7 @@
 /* Messages over HTTP: a group's log is read by plain numbers, which clients keep and compare
  * anyway; a gap between two that they know is a range to ask for. */
 #include "api/handlers.h"
+#include "api/idempotency.h"
 #include "model/group.h"
 
 enum { ENTRIES_DEFAULT = 50, ENTRIES_MAX = 200 };
@@ -37,10 +38,34 @@ enum err messages_edit(struct call *c, struct tx *tx)
     return e;
 }
 
+/* What the author was answered under an Idempotency-Key holds the text, too. */
+static enum err erase_answers(struct call *c, struct tx *tx, const struct group_entry *message)
+{
+    uint64_t subject = idempotency_subject(c->params, CALL_PARAMS_MAX);
+    struct str beginning =
+        arena_printf(&c->x->arena, "{\"group_id\":\"%llu\",\"seq\":%lld,",
+                     (unsigned long long)message->group, (long long)message->seq);
+    struct json_out j;
+    struct buf body;
+    buf_init(&body, 0);
+    json_out_init(&j, &body);
+    group_entry_write(&j, message);
+    enum err e = idempotency_erase(tx, message->author, "messages_send", message->group, beginning,
+                                   buf_view(&body));
+    if (!e)
+        e = idempotency_erase(tx, message->author, "messages_edit", subject, beginning,
+                              buf_view(&body));
+    buf_done(&body);
+    return e;
+}
+
 enum err messages_delete(struct call *c, struct tx *tx)
 {
+    struct group_entry message;
+    enum err e = message_delete(tx, c->params[0], (int64_t)c->params[1], c->caller.account,
+                                &c->x->arena, &message);
     c->status = 204;
-    return message_delete(tx, c->params[0], (int64_t)c->params[1], c->caller.account);
+    return e ? e : erase_answers(c, tx, &message);
 }
 
 /* ---- reading ---- */

@@ -62,6 +62,16 @@ enum err idempotency_read_key(struct str header, struct arena *arena, struct str
     return OK;
 }
 
+uint64_t idempotency_subject(const uint64_t *params, size_t n)
+{
+    uint64_t subject = params[0];
+    for (size_t i = 1; i < n; i++) {
+        if (params[i])
+            subject = hash_u64(subject) ^ params[i];
+    }
+    return subject;
+}
+
 void idempotency_fingerprint(const uint8_t secret[32], struct str body,
                              uint8_t out[IDEMPOTENCY_FINGERPRINT_BYTES])
 {
@@ -210,6 +220,23 @@ enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64
                         DB_I64(now_ms), DB_I64(now_ms - IDEMPOTENCY_KEEP_MS)),
                 &stored);
     return e ? e : stored ? OK : ERR_CONFLICT;
+}
+
+enum err idempotency_erase(struct tx *tx, uint64_t account, const char *route, uint64_t subject,
+                           struct str beginning, struct str body)
+{
+    char text[ROUTE_TEXT_MAX], memory[ROUTE_TEXT_MAX];
+    struct idempotency_key k = {.account = account, .route = route, .subject = subject};
+    struct buf pattern = buf_over(memory, sizeof memory);
+    buf_str(&pattern, beginning);
+    buf_str(&pattern, STR("%"));
+    CHECK(!pattern.failed);
+    return tx_exec(tx,
+                   "UPDATE idempotency SET body = $4 WHERE account_id = $1 AND route = $2 "
+                   "AND body LIKE $3",
+                   DB_ARGS(DB_I64(account), DB_TEXT(route_text(&k, text)),
+                           DB_TEXT(buf_view(&pattern)), DB_TEXT(body)),
+                   NULL);
 }
 
 bool idempotency_keeps(int status)

@@ -19,7 +19,7 @@ enum {
 struct idempotency_key {
     uint64_t account;
     const char *route; /* the route's name; outlives everything */
-    uint64_t subject;  /* the id in the path: another post's like is another act */
+    uint64_t subject;  /* idempotency_subject: another post's like is another act */
     struct str text;   /* lives as long as the request */
     uint8_t fingerprint[IDEMPOTENCY_FINGERPRINT_BYTES];
 };
@@ -27,6 +27,8 @@ struct idempotency_key {
 /* The header's value, quoted or bare, without its quotes, in `arena`. ERR_BAD_INPUT: empty, longer
  * than IDEMPOTENCY_KEY_MAX, or not printable ASCII. */
 enum err idempotency_read_key(struct str header, struct arena *arena, struct str *key);
+/* What the path names: its number, or a mixture of all that are not 0. */
+uint64_t idempotency_subject(const uint64_t *params, size_t n);
 /* Keyed with `secret`, because bodies can hold what must not be guessed from a table. */
 void idempotency_fingerprint(const uint8_t secret[32], struct str body,
                              uint8_t out[IDEMPOTENCY_FINGERPRINT_BYTES]);
@@ -58,6 +60,12 @@ enum err idempotency_find(struct tx *tx, const struct idempotency_key *k, int64_
 /* ERR_CONFLICT: there is a row that still counts. */
 enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64_t now_ms,
                            int status, struct str body);
+
+/* Something was erased: answers of this account, route and subject that begin with `beginning` are
+ * `body` from now on. Neither pattern characters nor quotes may be in `beginning`, but for JSON's.
+ */
+enum err idempotency_erase(struct tx *tx, uint64_t account, const char *route, uint64_t subject,
+                           struct str beginning, struct str body);
 
 /* Is this answer worth remembering: a success, or a refusal that would be the same again? */
 bool idempotency_keeps(int status);

@@ -73,8 +73,8 @@ struct route_match {
 };
 
 /* Finds the route in one walk over the path, without allocation. False: no such path. An {id},
- * {account} or {seq} is a decimal number as we write them: no sign, no leading zero, 1 … 2^63-1. A {name} is 1 to
- * ROUTE_NAME_MAX of a-z, 0-9, dot, underscore and hyphen. */
+ * {account} or {seq} is a decimal number as we write them: no sign, no leading zero, 1 … 2^63-1.
+ * A {name} is 1 to ROUTE_NAME_MAX of a-z, 0-9, dot, underscore and hyphen. */
 bool routes_match(enum http_method method, struct str path, struct route_match *out);
 
 /* "GET, HEAD, OPTIONS" for a bit set of methods. Returns the length. */

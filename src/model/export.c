@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/id.h"
 #include "model/account.h"
+#include "model/group.h"
 
 enum { PAGE = 500 };
 
@@ -49,6 +50,16 @@ static void write_like(struct json_out *j, struct db_rows *rows)
     json_object_end(j);
 }
 
+static void write_group(struct json_out *j, struct db_rows *rows)
+{
+    json_object_begin(j);
+    json_put(j, "group_id", id, db_id(rows, 0));
+    json_put(j, "name", str, db_text(rows, 1));
+    json_put(j, "role", str, str_of(group_role_name((enum group_role)db_i64(rows, 2))));
+    json_put(j, "since", time, id_time_ms(db_id(rows, 3)));
+    json_object_end(j);
+}
+
 static void write_session(struct json_out *j, struct db_rows *rows)
 {
     json_object_begin(j);
@@ -91,6 +102,11 @@ static const struct export_part parts[] = {
      "SELECT post_id, created_at FROM likes WHERE account_id = $1 AND post_id > $2 "
      "ORDER BY post_id LIMIT $3",
      write_like},
+    {"groups",
+     "SELECT m.group_id, g.name, m.role, m.joined_id FROM group_members m "
+     "JOIN groups g ON g.id = m.group_id WHERE m.account_id = $1 AND m.group_id > $2 "
+     "AND m.left_seq IS NULL ORDER BY m.group_id LIMIT $3",
+     write_group},
 };
 
 static enum err export_account(struct tx *tx, uint64_t id, struct json_out *j)

@@ -167,8 +167,8 @@ static enum err check_people(struct tx *tx, uint64_t owner, const uint64_t *ids,
     if (n == 0)
         return OK;
     enum err e = tx_get_i64(tx,
-                            "SELECT COUNT(*) FROM ids($1) AS i JOIN accounts a ON a.id = i.id "
-                            "WHERE a.state = 0",
+                            "SELECT COUNT(*) FROM ids($1) AS i CROSS JOIN accounts a "
+                            "WHERE a.id = i.id AND a.state = 0",
                             DB_ARGS(DB_IDS(ids, n)), &active);
     if (!e && active != (int64_t)n)
         return tx_fail(tx, ERR_NOT_FOUND, "not every member is an account");

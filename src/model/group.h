@@ -160,8 +160,10 @@ enum err message_send(struct tx *tx, const struct message_new *in, struct arena 
 /* By its author. ERR_CONFLICT: it is deleted. The same body again changes nothing. */
 enum err message_edit(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor, struct str body,
                       struct arena *arena, struct group_entry *out);
-/* By its author, by the owner or an admin. Erases the text. Deleting again: ERR_NOT_FOUND. */
-enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor);
+/* By its author, by the owner or an admin. Erases the text; *out is what is left of the message.
+ * Deleting again: ERR_NOT_FOUND. */
+enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor,
+                        struct arena *arena, struct group_entry *out);
 /* Whom a message mentions. */
 enum err message_mentioned(struct tx *tx, uint64_t group, int64_t seq,
                            uint64_t out[MESSAGE_MENTIONS_MAX], size_t *n);

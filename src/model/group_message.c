@@ -26,7 +26,7 @@ static enum err check_new(struct tx *tx, const struct message_new *in)
         return OK;
     bool printable = in->client_id.len > 0 && in->client_id.len <= MESSAGE_CLIENT_ID_MAX;
     for (size_t i = 0; i < in->client_id.len && printable; i++)
-        printable = in->client_id.ptr[i] > ' ' - 1 && in->client_id.ptr[i] < 0x7f;
+        printable = in->client_id.ptr[i] >= ' ' && in->client_id.ptr[i] < 0x7f;
     if (!printable)
         return tx_fail(tx, ERR_INVALID, "client_id must be 1 to %d printable characters",
                        MESSAGE_CLIENT_ID_MAX);
@@ -127,8 +127,8 @@ static enum err mention(struct tx *tx, const struct message_new *in, int64_t seq
     enum err e = tx_exec(tx,
                          "INSERT INTO group_mentions (account_id, group_id, seq) "
                          "SELECT m.account_id, m.group_id, $2 FROM ids($3) AS i "
-                         "JOIN group_members m ON m.group_id = $1 AND m.account_id = i.id "
-                         "WHERE m.left_seq IS NULL",
+                         "CROSS JOIN group_members m WHERE m.group_id = $1 "
+                         "AND m.account_id = i.id AND m.left_seq IS NULL",
                          DB_ARGS(DB_I64(in->group), DB_I64(seq), DB_IDS(ids, n)), &written);
     if (!e && written != (int64_t)n)
         e = tx_fail(tx, ERR_INVALID, "only members can be mentioned");
@@ -226,6 +226,7 @@ static enum err find_message(struct tx *tx, uint64_t group, int64_t seq, uint64_
                              struct arena *arena, struct group *g, struct group_entry *out)
 {
     struct db_rows rows;
+    *out = (struct group_entry){0};
     enum err e = group_get(tx, group, member, arena, g);
     if (e)
         return e;
@@ -302,22 +303,21 @@ static enum err erase(struct tx *tx, uint64_t group, int64_t seq, int64_t now_ms
     return e;
 }
 
-enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor)
+enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor,
+                        struct arena *arena, struct group_entry *out)
 {
-    struct arena arena;
     struct group g;
-    struct group_entry message;
     struct group_appended at;
-    arena_init(&arena);
-    enum err e = find_message(tx, group, seq, editor, &arena, &g, &message);
-    arena_done(&arena);
+    enum err e = find_message(tx, group, seq, editor, arena, &g, out);
     if (e)
         return e;
-    bool own = message.author == editor;
+    bool own = out->author == editor;
     if (!own && g.role == GROUP_MEMBER)
         return tx_fail(tx, ERR_FORBIDDEN, "only its author and the group's admins may delete it");
-    if (message.deleted)
+    if (out->deleted)
         return tx_fail(tx, ERR_NOT_FOUND, "no such message");
+    out->body = (struct str){NULL, 0};
+    out->deleted = true;
     e = group_append(tx,
                      &(struct group_append){.group = group,
                                             .author = editor,

@@ -202,6 +202,25 @@ def _():
     equal((item["mentions"], item["last_message"]["deleted"], item["last_message"]["body"]), (0, True, None))
 
 
+@test("an-answer-under-an-idempotency-key-does-not-tell-what-was-deleted")
+def _():
+    group = make(ADA, BOB)
+    key = {"Idempotency-Key": "forget"}
+    other = say(BOB, group, "hidden-one", headers={"Idempotency-Key": "keep"}).expect(201)
+    sent = say(BOB, group, "hidden-two", headers=key).expect(201).json
+    path = f"/v1/groups/{group}/messages/{sent['seq']}"
+    BOB.patch(path, {"body": "hidden-three"}, headers=key).expect(200)
+    delete(ADA, group, sent["seq"]).expect(204)
+    for again in (say(BOB, group, "hidden-two", headers=key).expect(201),
+                  BOB.patch(path, {"body": "hidden-three"}, headers=key).expect(200)):
+        equal((again.json["seq"], again.json["body"], again.json["deleted"]), (sent["seq"], None, True))
+        equal(set(again.json), MESSAGE)
+    equal(say(BOB, group, "hidden-one", headers={"Idempotency-Key": "keep"}).expect(201).json, other.json)
+    with store(SERVER) as database:
+        rows = database.execute("SELECT count(*) AS n FROM idempotency WHERE body LIKE '%hidden-t%'").fetchone()
+        equal(rows["n"], 0)
+
+
 @test("mentions-are-of-members-and-at-most-fifty")
 def _():
     group = make(ADA, BOB, EVE)

@@ -413,6 +413,16 @@ def _():
         equal(ada.get(f"/v1/groups/{other['id']}").json["member_count"], 2)
 
 
+@test("an-export-names-the-groups-that-one-is-in")
+def _():
+    someone = SERVER.sign_up("someone2")
+    equal(someone.get("/v1/me/export").expect(200).json["groups"], [])
+    group, left = make(someone, BOB), make(someone, BOB)
+    leave(someone, left).expect(204)
+    equal([(g["group_id"], g["name"], g["role"]) for g in someone.get("/v1/me/export").json["groups"]],
+          [(group["id"], "birds", "owner")])
+
+
 @test("groups-survive-kill-9")
 def _():
     with Server(rate_auth=0, rate_write=0) as server:

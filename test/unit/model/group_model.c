@@ -203,7 +203,12 @@ static enum err run_edit(struct tx *tx, void *arg)
 static enum err run_delete(struct tx *tx, void *arg)
 {
     struct act *a = arg;
-    return message_delete(tx, a->g->id, a->seq, place.people[a->who]);
+    struct arena arena;
+    struct group_entry out;
+    arena_init(&arena);
+    enum err e = message_delete(tx, a->g->id, a->seq, place.people[a->who], &arena, &out);
+    arena_done(&arena);
+    return e;
 }
 
 static void act_change(bool deleting)

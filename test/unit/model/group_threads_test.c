@@ -75,8 +75,15 @@ static enum err edit(struct tx *tx, void *arg)
     return e;
 }
 
-static enum err delete (struct tx *tx, void *arg) {
-    struct actor *a = arg; return message_delete(tx, group, a->seq, place.people[a->who]);
+static enum err take_back(struct tx *tx, void *arg)
+{
+    struct actor *a = arg;
+    struct arena arena;
+    struct group_entry out;
+    arena_init(&arena);
+    enum err e = message_delete(tx, group, a->seq, place.people[a->who], &arena, &out);
+    arena_done(&arena);
+    return e;
 }
 
 static enum err add(struct tx *tx, void *arg)
@@ -116,7 +123,7 @@ static void *act(void *arg)
         a->seq = 1 + (int64_t)rand_below(&a->rnd, (uint64_t)last + 5);
         tx_fn what = dice < 50   ? send
                      : dice < 62 ? edit
-                     : dice < 68 ? delete
+                     : dice < 68 ? take_back
                      : dice < 80 ? add
                      : dice < 88 ? leave
                                  : read_up_to;

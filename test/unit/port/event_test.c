@@ -34,6 +34,9 @@ static void test_table(void **state)
     assert_int_equal(event_keep(EVENT_POST_EDITED), EVENT_STORED); /* others follow them */
     assert_int_equal(event_keep(EVENT_ACCOUNT_UPDATED), EVENT_STORED);
     assert_int_equal(event_keep(EVENT_POST_LIKED), EVENT_PASSING);
+    for (int i = EVENT_GROUP_CREATED; i <= EVENT_GROUP_LEFT; i++)
+        assert_int_equal(event_keep((enum event_type)i), EVENT_STORED);
+    assert_int_equal(event_keep(EVENT_GROUP_READ), EVENT_PASSING); /* one per message and member */
 }
 
 static void test_payload_text(void **state)
@@ -299,11 +302,25 @@ static void test_emit(void **state)
     assert_int_equal(tx.events.items[1].type, EVENT_POST_LIKED);
     assert_true(tx.events.items[1].id > tx.events.items[0].id);
 
+    /* A row may have to hold its event's id: then the caller took it before. */
+    uint64_t taken = id_next(&ids);
+    assert_int_equal(outbox_emit(&tx, (struct event){.id = taken,
+                                                     .type = EVENT_GROUP_MESSAGE,
+                                                     .actor = 5,
+                                                     .object = 6,
+                                                     .value = 104}),
+                     OK);
+    snprintf(expected, sizeof expected,
+             "%llu group.message 1 {\"actor\":\"5\",\"object\":\"6\",\"value\":104}",
+             (unsigned long long)taken);
+    assert_string_equal(l.row, expected);
+    assert_true(tx.events.items[2].id == taken);
+
     /* What could not be stored is not told, either. */
     l.answer = ERR_STORAGE_FULL;
     assert_int_equal(outbox_emit(&tx, (struct event){.type = EVENT_POST_DELETED}),
                      ERR_STORAGE_FULL);
-    assert_int_equal(tx.events.count, 2);
+    assert_int_equal(tx.events.count, 3);
     event_list_done(&tx.events);
 }
 
