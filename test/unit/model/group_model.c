@@ -218,6 +218,8 @@ static void act_change(bool deleting)
                     .who = pick(g, deleting),
                     .seq = 1 + (int)rand_below(&rnd, (uint64_t)g->seq + 1),
                     .body = next_body};
+    if (rand_below(&rnd, 2) && g->seq > 5) /* what is new matters to more */
+        a.seq = g->seq - (int)rand_below(&rnd, 5);
     bool there = a.seq <= g->seq && g->log[a.seq].kind == ENTRY_MESSAGE;
     struct m_entry *e = &g->log[there ? a.seq : 0];
     if (there && rand_below(&rnd, 2))

@@ -227,10 +227,15 @@ static void check_members_as_of(struct m_group *g)
 
 static void check_store(struct m_group *g)
 {
-    int64_t erased = 0;
-    for (int s = 1; s <= g->seq; s++)
+    int64_t erased = 0, mentions = 0;
+    for (int s = 1; s <= g->seq; s++) {
         erased += g->log[s].kind == ENTRY_MESSAGE && g->log[s].deleted;
+        mentions += __builtin_popcount(g->log[s].mentions);
+    }
     int64_t id = (int64_t)g->id;
+    assert_int_equal(
+        group_place_ask(&place, "SELECT COUNT(*) FROM group_mentions WHERE group_id = $1", id),
+        mentions);
     assert_int_equal(group_place_ask(&place,
                                      "SELECT COUNT(*) FROM group_log WHERE group_id = $1 "
                                      "AND kind = 0 AND deleted_at IS NOT NULL AND body IS NULL "
