@@ -141,6 +141,7 @@ void dropped_account(struct views *v, uint64_t id);
     X(a_dropped_inbox_takes_nothing)                                                               \
     X(pages_of_an_inbox_continue)                                                                  \
     X(nothing_is_lost_between_the_view_and_truth)                                                  \
+    X(a_busy_millisecond_is_read_in_pages)                                                         \
     X(what_happens_during_a_rebuild_is_kept)                                                       \
     X(two_rebuilds_of_an_inbox_agree)                                                              \
     X(an_inbox_is_rebuilt_anew)                                                                    \

@@ -381,6 +381,28 @@ void nothing_is_lost_between_the_view_and_truth(void **state)
     }
 }
 
+/* More of them than a page holds, and some with the same number on their nodes. */
+void a_busy_millisecond_is_read_in_pages(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    enum { GROUPS = 24, NODES = 3, SIZE = 4 };
+    account(v, 1);
+    for (uint64_t i = 0; i < GROUPS; i++)
+        join(v, 1, GROUP + i,
+             ((uint64_t)NOW_MS << ID_NODE_BITS | (1 + i % NODES)) << ID_COUNTER_BITS | i / NODES);
+    int met[GROUPS] = {0};
+    uint64_t below = UINT64_MAX;
+    for (struct list l;; below = l.entries[l.n - 1].activity) {
+        l = inbox_below(v, 1, below, SIZE);
+        if (l.n == 0)
+            break;
+        for (size_t i = 0; i < l.n; i++)
+            met[l.entries[i].group - GROUP]++;
+    }
+    for (size_t i = 0; i < GROUPS; i++)
+        assert_int_equal(met[i], 1);
+}
+
 /* ---- 15: rebuilding ---- */
 
 #define ENTRIES(...)                                                                               \

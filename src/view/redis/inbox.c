@@ -108,7 +108,7 @@ static enum err drop_some(struct redis_views *r, struct batch *b, const uint64_t
     for (size_t i = 0; i < n; i++) {
         struct key keys[3];
         rebuild_keys(keys, (struct rebuild_of){members[i], 'i'});
-        queue_script(r, b, SCRIPT_inbox_drop, keys, 3, 1);
+        queue_script(r, b, SCRIPT_inbox_drop, keys, 2, 1);
         batch_arg_u64(b, members[i]);
     }
     batch_replicate(b);

@@ -371,13 +371,12 @@ static const char *const texts[SCRIPT_COUNT] = {
     "call('ZREMRANGEBYSCORE', t, 0, 0)\n"
     "return {call('ZCARD', t) - 1}\n",
 
-/* KEYS people, inbox, builders  ARGV id: whoever is building will find another generation
+/* KEYS people, inbox  ARGV id: who is building will find no inbox, or another generation
  * → {dropped?, entries of a ready inbox} */
 [SCRIPT_inbox_drop] = PRELUDE
     "local person = call('HGET', KEYS[1], ARGV[1])\n"
     "if not person then return {0, 0} end\n"
     "local s = head(KEYS[2])\n"
-    "call('DEL', KEYS[3])\n"
     "local n = put_to_sleep(KEYS[1], KEYS[2], ARGV[1], 'i')\n"
     "return {awake(person, 'i') and 1 or 0, s and s:sub(1, 1) == 'r' and -n or 0}\n",
 

@@ -692,6 +692,9 @@ static void a_fuzzy_save_and_a_replay_lose_nothing(void **state)
         assert_int_equal(views_save(v, position), OK);
         saved = position;
         saves++;
+        struct views *w = open_views(p); /* whole, whatever was made meanwhile */
+        assert_int_equal(w->loaded_position, position);
+        views_free(w);
     }
     pthread_join(thread, NULL);
     assert_true(saves > 0);
