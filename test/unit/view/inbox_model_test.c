@@ -23,7 +23,7 @@
 enum { PEOPLE = 14, GROUPS = 9, STEPS = 450, GROUP_BASE = 5000 };
 
 static struct manual_clock the_clock;
-static uint64_t histories = 60;
+static uint64_t histories = 300;
 static bool in_memory = true;
 static enum redis_kind redis_kind;
 

@@ -22,7 +22,7 @@
 
 enum { PEOPLE = 400, GROUPS = 12, FICKLE = 5, THREADS = 8, GROUP_BASE = 100000 };
 
-static uint64_t messages = 3000;
+static uint64_t messages = 6000;
 static const char *engine = "memory";
 
 /* Everybody whose number does not divide by FICKLE is in all groups from the beginning; `last` is
