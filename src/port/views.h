@@ -57,8 +57,8 @@
  *     known to be away.
  * 12. After apply(MEMBER on) returned, audience(group) meets the member, and a ready inbox holds
  * the group; after apply(MEMBER off) neither does, until something is pushed. A walk over a group's
- *     members promises what 3 says of followers. Of a walk over ACTIVE or REST an engine may leave
- *     out members whose inbox is dropped, unless they are listened to.
+ *     members promises what 3 says of followers; it may leave out members whose inbox is dropped,
+ *     unless they are listened to.
  * 13. inbox_push() and apply(MESSAGE) raise the group's activity in each inbox to at least that
  *     given; who does not have the group gets it. Again, late or in another order: the greatest
  *     activity of all counts. A dropped inbox stays dropped.
@@ -66,8 +66,8 @@
  *     are below `below`. ERR_NEEDS_TRUTH: it is dropped, building, or lost (10).
  * 15. inbox_begin(), inbox_anew(), inbox_end() and inbox_give_up() are to an inbox what 6 says of a
  *     timeline: what is pushed, joined and left between begin and end is not lost.
- * 16. After inbox_drop() returned an inbox is dropped until a rebuild that begins later has ended:
- * one that was under way ends without a result, because what it has read may be what was dropped.
+ * 16. After inbox_drop() returned an inbox is dropped until a rebuild that begins later has ended.
+ *     One that was under way has no result: what it has read may be what was dropped.
  * 17. Whoever is listened to is told of everything that is pushed to them or dropped after listen()
  *     returned and that may have changed something. Never while a lock is held. */
 #pragma once
