@@ -56,9 +56,9 @@
  *     everybody the same; ERR_UNAVAILABLE: nobody answers. Reads do not wait for an engine that is
  *     known to be away.
  * 12. After apply(MEMBER on) returned, audience(group) meets the member, and a ready inbox holds
- * the group; after apply(MEMBER off) neither does, until something is pushed. A walk over a group's
- *     members promises what 3 says of followers; it may leave out members whose inbox is dropped,
- *     unless they are listened to.
+ *     the group; after apply(MEMBER off) neither does, until something is pushed. A walk over a
+ *     group's members promises what 3 says of followers; it may leave out members whose inbox is
+ *     dropped, unless they are listened to.
  * 13. inbox_push() and apply(MESSAGE) raise the group's activity in each inbox to at least that
  *     given; who does not have the group gets it. Again, late or in another order: the greatest
  *     activity of all counts. A dropped inbox stays dropped.
