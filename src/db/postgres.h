@@ -29,9 +29,11 @@
  * transaction needs a join across people that an index of those keys does not serve: sessions
  * (account_id), follows (follower_id), blocks (blocker_id), mutes (muter_id), idempotency
  * (account_id). accounts is distributed by its own id. What belongs to a post begins with the
- * post's id: likes, post_versions; comments and posts are found by their own ids. Reference or
- * local tables: meta, api_keys, event_counts, delivery_counts, inbox_*, jobs, subscribers, outbox,
- * deliveries. */
+ * post's id: likes, post_versions; comments and posts are found by their own ids. What belongs to a
+ * group begins with the group's id: group_members, group_log; what belongs to a person in it with
+ * that person's: group_invitations, group_mentions; chats with the lower id of the two. Reference
+ * or local tables: meta, api_keys, event_counts, delivery_counts, inbox_*, jobs, subscribers,
+ * outbox, deliveries. */
 #pragma once
 
 #include "base/clock.h"
