@@ -10,6 +10,7 @@
 #include "api/cursor.h"
 #include "api/edge.h"
 #include "api/forward.h"
+#include "api/hot_groups.h"
 #include "api/page_cache.h"
 #include "api/routes.h"
 #include "base/check.h"
@@ -21,13 +22,14 @@ enum { KEYS_IN_PROGRESS_MAX = 1 << 16, LIMIT_ENTRIES_MAX = 1 << 17, LINK_QUERY_M
 
 /* ---- life ---- */
 
-struct edge *edge_new(bool log_requests)
+struct edge *edge_new(struct clock *clock, bool log_requests)
 {
     struct edge *e = calloc(1, sizeof *e);
     CHECK(e);
     e->log_requests = log_requests;
     pthread_mutex_init(&e->ages_lock, NULL);
     e->keys = idempotency_new(KEYS_IN_PROGRESS_MAX);
+    e->groups = hot_groups_new(clock_mono_us(clock));
     buf_init(&e->openapi, 0);
     buf_init(&e->docs, 0);
     openapi_render(&e->openapi);
@@ -41,6 +43,7 @@ void edge_free(struct edge *e)
         return;
     idempotency_free(e->keys);
     forward_free(e->forward);
+    hot_groups_free(e->groups);
     pthread_mutex_destroy(&e->ages_lock);
     buf_done(&e->openapi);
     buf_done(&e->docs);
@@ -108,7 +111,7 @@ enum err api_open(struct api *api, char why[200])
     if (!api->views->remote || api->watch) /* else nobody can tell whether a page is right still */
         api->pages =
             page_cache_new((size_t)s->page_cache_bytes, api->views, api->cards, api->watch);
-    api->edge = edge_new(level == LOG_DEBUG);
+    api->edge = edge_new(api->clock, level == LOG_DEBUG);
     api->edge->forward = forward_new(api->secret);
     return OK;
 }

@@ -52,8 +52,9 @@ struct api {
     uint8_t secret[32];       /* signs cursors; from meta */
     _Atomic bool ready;       /* /readyz */
     int64_t started_at_ms;
-    _Atomic int64_t audit_drift; /* feeds found wrong by the background audit: should read zero */
-    _Atomic int64_t audited;
+    _Atomic int64_t audit_drift; /* feeds and inboxes found wrong by the background audit: should
+                                    read zero */
+    _Atomic int64_t audited, audited_inboxes;
     _Atomic uint64_t rebuilt; /* what rebuilds changed in the views: no event tells of it */
     struct edge *edge;        /* api/edge.h: counters, keys in progress, the rendered documents */
 };

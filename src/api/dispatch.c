@@ -17,6 +17,7 @@
 #include "api/edge.h"
 #include "api/forward.h"
 #include "api/handlers.h"
+#include "api/hot_groups.h"
 #include "api/routes.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -25,7 +26,8 @@
 #include "port/watch.h"
 
 enum { SLOW_MS = 1000, LOGGED_PATH_MAX = 200, TRACE_MAX = 64 };
-enum { BURST_AUTH = 10, BURST = 5 }; /* times the rate */
+enum { BURST_AUTH = 10, BURST = 5, BURST_GROUP = 2 }; /* times the rate */
+enum { CLASS_GROUP = RATE_NONE + 1 };                 /* of limits, beyond those of routes */
 
 /* The headers that the dispatcher looks at, found in one walk. */
 struct known_headers {
@@ -45,6 +47,8 @@ struct request {
     bool claimed;     /* … which is in the set of keys in progress */
     bool executed;    /* … and the handler ran: its refusal may be remembered */
     bool replayed;    /* … or an earlier answer was found */
+    bool entry;       /* took a token of its group's limit */
+    int64_t submitted_us;
     struct idempotency_key key;
     struct db_job keep; /* remembers a refusal */
     struct watch_question question;
@@ -346,10 +350,25 @@ static void keep_done(struct db_job *job, enum err result, const char *detail)
     send_answer(r, OK);
 }
 
+/* Only what was written counts: who is no member, or repeats a key, takes nothing from a group. */
+static void count_entry(struct request *r, bool written)
+{
+    struct api *api = r->call.api;
+    uint64_t group = r->call.params[0];
+    int64_t now_us = clock_mono_us(api->clock);
+    r->entry = false;
+    if (written)
+        hot_groups_record(api->edge->groups, group, now_us - r->submitted_us, now_us);
+    else
+        limits_give_back(api->limits, CLASS_GROUP, group, api->settings->group_rate);
+}
+
 static void write_done(struct db_job *job, enum err result, const char *detail)
 {
     struct request *r = request_of_job(job);
     struct call *c = &r->call;
+    if (r->entry)
+        count_entry(r, !result && !r->replayed);
     if (result && !c->detail[0])
         snprintf(c->detail, sizeof c->detail, "%s", detail ? detail : "");
     /* The refusal rolled its own transaction back, so it is remembered by a second one. */
@@ -440,6 +459,28 @@ static enum err check_rate(struct request *r)
     return call_fail(c, ERR_RATE_LIMITED, "try again in %lld s", (long long)state.retry_after_s);
 }
 
+/* A group's own limit, looked at before the store hears of the request, so that a group that writes
+ * too much takes nothing from the others. The token is given back when nothing was written. */
+static enum err check_group(struct request *r)
+{
+    struct call *c = &r->call;
+    int64_t rate = c->api->settings->group_rate;
+    if (!(c->route->flags & ROUTE_ENTRY))
+        return OK;
+    struct limit_state state;
+    r->entry =
+        limits_take(c->api->limits, CLASS_GROUP, c->params[0], rate, rate * BURST_GROUP, &state);
+    r->submitted_us = clock_mono_us(c->api->clock);
+    if (r->entry)
+        return OK;
+    buf_printf(&c->x->head, "Retry-After: %lld\r\n", (long long)state.retry_after_s);
+    atomic_fetch_add_explicit(&c->api->edge->limited, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->api->edge->group_limited, 1, memory_order_relaxed);
+    return call_fail(
+        c, ERR_RATE_LIMITED, "group %llu takes %lld messages a second; try again in %lld s",
+        (unsigned long long)c->params[0], (long long)rate, (long long)state.retry_after_s);
+}
+
 /* The store is at risk: what can wait is refused first, then whatever makes it grow. */
 static enum err check_brake(struct request *r)
 {
@@ -527,6 +568,8 @@ static void proceed(struct request *r)
         e = read_body(r);
     if (!e)
         e = claim_key(r);
+    if (!e)
+        e = check_group(r);
     if (e) {
         finish(r, e);
         return;
@@ -550,6 +593,8 @@ static void proceed(struct request *r)
         c->job = (struct db_job){.run = write_run, .done = write_done};
         name_opening(r);
         e = db_submit(c->api->db, &c->job);
+        if (e && r->entry)
+            count_entry(r, false);
         if (e)
             finish(r, e);
         return;

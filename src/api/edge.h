@@ -16,6 +16,7 @@ struct route_stats {
 };
 
 struct forward;
+struct hot_groups;
 
 struct edge {
     struct idempotency *keys;
@@ -23,17 +24,19 @@ struct edge {
     bool log_requests;       /* every request, not only slow and failed ones */
     struct buf openapi;
     struct buf docs;
-    _Atomic uint64_t shed;     /* answered 503 because a queue was full */
-    _Atomic uint64_t limited;  /* answered 429 */
-    _Atomic uint64_t braked;   /* answered 503 because the store is at risk */
-    _Atomic uint64_t replayed; /* answered from an idempotency key */
-    pthread_mutex_t ages_lock; /* of the next two, which metrics keep for a few seconds */
+    _Atomic uint64_t shed;          /* answered 503 because a queue was full */
+    _Atomic uint64_t limited;       /* answered 429 */
+    _Atomic uint64_t braked;        /* answered 503 because the store is at risk */
+    _Atomic uint64_t replayed;      /* answered from an idempotency key */
+    _Atomic uint64_t group_limited; /* of these, because of a group's own limit */
+    struct hot_groups *groups;      /* api/hot_groups.h */
+    pthread_mutex_t ages_lock;      /* of the next two, which metrics keep for a few seconds */
     struct subscriber_ages ages;
     int64_t ages_at_us;                        /* 0: never */
     struct route_stats routes[ROUTES_MAX + 1]; /* by index in the table; [route_count]: no route */
 };
 
-struct edge *edge_new(bool log_requests);
+struct edge *edge_new(struct clock *clock, bool log_requests);
 void edge_free(struct edge *e);
 
 /* Writes an error as application/problem+json into the answer. `detail` may be "". */

@@ -26,6 +26,7 @@ static void write_cell(struct json_out *j, const struct freshness_cell *f)
     json_put(j, "delayed", u64, f->delayed);
     json_put(j, "waiting", u64, f->waiting);
     json_put(j, "dead", u64, f->dead);
+    json_put(j, "failed", u64, f->failed);
     json_put(j, "in_per_second", f64, f->in_per_s);
     json_put(j, "out_per_second", f64, f->out_per_s);
     json_put(j, "net_per_second", f64, f->out_per_s - f->in_per_s);

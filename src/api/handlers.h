@@ -94,6 +94,7 @@ HANDLER(admin_lane);           /* SLOW  PUT    /v1/admin/lanes {"lane","concurre
 HANDLER(admin_nodes);          /* SLOW  GET    /v1/admin/nodes: who uses this store */
 /* status.c */
 HANDLER(admin_engine);         /* SLOW  GET    /v1/admin/engine: the leader's engine */
+HANDLER(admin_groups_hot);     /* SLOW  GET    /v1/admin/groups/hot: of this node */
 HANDLER(admin_status);         /* SLOW  GET    /v1/admin/status: engine, views, db, http as JSON */
 /* freshness.c */
 HANDLER(admin_freshness);      /* SLOW  GET    /v1/admin/freshness */

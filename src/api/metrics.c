@@ -12,8 +12,10 @@
 #include "api/cluster.h"
 #include "api/edge.h"
 #include "api/handlers.h"
+#include "api/hot_groups.h"
 #include "api/nodes.h"
 #include "api/page_cache.h"
+#include "api/status.h"
 #include "ops/brake.h"
 
 enum { AGES_KEPT_US = 5 * 1000 * 1000, AGES_POOL_DEPTH = 64 };
@@ -28,12 +30,13 @@ struct snapshot {
     struct watch_stats watch;
     struct auth_stats auth;
     double start_s, card_hit_rate;
-    uint64_t shed, limited, replayed, braked;
+    uint64_t shed, limited, replayed, braked, group_limited;
+    struct hot_groups_look groups;
     int64_t brake_level, disk_free;
     struct freshness_headline headline;
     struct freshness_cell *cells;
     size_t cell_count;
-    int64_t audit_drift, audited, threshold;
+    int64_t audit_drift, audited, audited_inboxes, threshold;
     uint64_t pool_depth, slow_depth;
     bool leads;       /* or is alone */
     bool views_there; /* their numbers are */
@@ -57,6 +60,13 @@ struct snapshot {
     X("http_sent_bytes_total", "counter", "Bytes sent.", s->http.bytes_out)                        \
     X("http_shed_total", "counter", "Requests answered 503 because a queue was full.", s->shed)    \
     X("http_limited_total", "counter", "Requests answered 429.", s->limited)                       \
+    X("group_limited_total", "counter",                                                            \
+      "Of these, entries refused because their group writes too much.", s->group_limited)         \
+    X("group_entries_per_second", "gauge",                                                         \
+      "Messages, edits and deletions committed by this node, over the last minute.",               \
+      s->groups.per_s)                                                                             \
+    X("group_hottest_per_second", "gauge", "The same, of the busiest group alone.",                \
+      s->groups.count ? s->groups.top[0].per_s : 0)                                                \
     X("http_braked_total", "counter", "Requests answered 503 because the store is at risk.",       \
       s->braked)                                                                                   \
     X("http_replayed_total", "counter", "Answers repeated for an Idempotency-Key.", s->replayed)   \
@@ -101,7 +111,9 @@ struct snapshot {
       s->slow_depth)                                                                               \
     X("audit_feeds_total", "counter", "Feeds compared with truth by the background audit.",        \
       s->audited)                                                                                  \
-    X("audit_drift", "gauge", "Feeds that differed from truth; should read zero.",                 \
+    X("audit_inboxes_total", "counter", "Inboxes compared with truth by the background audit.",    \
+      s->audited_inboxes)                                                                          \
+    X("audit_drift", "gauge", "Feeds and inboxes that differed from truth; should read zero.",     \
       s->audit_drift)                                                                              \
     X("celebrity_threshold", "gauge", "Followers from which posts are pulled instead of pushed.",  \
       s->threshold)
@@ -131,6 +143,10 @@ struct snapshot {
     X("view_timelines_dropped", "gauge", "Timelines dropped, to be rebuilt when read.",            \
       s->views.dropped)                                                                            \
     X("view_entries", "gauge", "Entries in all timelines.", s->views.entries)                      \
+    X("view_groups", "gauge", "Groups that have a member.", s->views.groups)                       \
+    X("view_memberships", "gauge", "Members of all groups.", s->views.memberships)                 \
+    X("view_inboxes", "gauge", "Inboxes held.", s->views.inboxes)                                  \
+    X("view_inbox_entries", "gauge", "Groups in all inboxes.", s->views.inbox_entries)             \
     X("view_pull_lists", "gauge", "Authors whose posts are pulled.", s->views.pull_lists)          \
     X("view_bytes", "gauge", "Memory held by the views.", s->views.bytes)                          \
     X("view_saved_timestamp_seconds", "gauge", "When the views were last saved.",                  \
@@ -216,9 +232,11 @@ static void take_snapshot(struct api *api, struct arena *arena, struct snapshot 
         .shed = atomic_load(&api->edge->shed),
         .limited = atomic_load(&api->edge->limited),
         .braked = atomic_load(&api->edge->braked),
+        .group_limited = atomic_load(&api->edge->group_limited),
         .replayed = atomic_load(&api->edge->replayed),
         .audit_drift = atomic_load(&api->audit_drift),
         .audited = atomic_load(&api->audited),
+        .audited_inboxes = atomic_load(&api->audited_inboxes),
         .threshold = celebrity_threshold(api->keeper),
         .pool_depth = pool_depth(api->pool),
         .slow_depth = pool_depth(api->slow),
@@ -243,6 +261,7 @@ static void take_snapshot(struct api *api, struct arena *arena, struct snapshot 
     if (api->watch)
         watch_stats(api->watch, &s->watch);
     auth_stats(api->auth, &s->auth);
+    hot_groups_look(api->edge->groups, clock_mono_us(api->clock), &s->groups);
     uint64_t asked = s->cards.post_hits + s->cards.post_misses;
     s->card_hit_rate = asked ? (double)s->cards.post_hits / (double)asked : 0;
 }
@@ -369,6 +388,41 @@ static void put_deliveries(struct buf *out, const struct snapshot *s)
     }
 }
 
+/* Stage one of group messages: what the sequencer does is this node's own. */
+static void put_sequencer(struct buf *out, const struct hot_groups_look *l)
+{
+    put_head(out, "group_sequenced_seconds", "summary",
+             "From the submission of a group's entry to its commit, by this node.");
+    buf_printf(out,
+               "fantail_group_sequenced_seconds{quantile=\"0.5\"} %.6f\n"
+               "fantail_group_sequenced_seconds{quantile=\"0.99\"} %.6f\n"
+               "fantail_group_sequenced_seconds_sum %.6f\n"
+               "fantail_group_sequenced_seconds_count %llu\n",
+               (double)l->all_p50 / 1e6, (double)l->all_p99 / 1e6, (double)l->all_sum_us / 1e6,
+               (unsigned long long)l->all_entries);
+}
+
+/* Stage two: how late inboxes are, and what could not be written. */
+static void put_inboxes(struct buf *out, const struct snapshot *s)
+{
+    put_head(out, "inbox_lag_seconds", "gauge",
+             "Age of the oldest message that is not in every inbox it belongs to, by lane.");
+    for (size_t i = 0; i < s->cell_count; i++) {
+        const struct freshness_cell *f = &s->cells[i];
+        if (status_is_of_inboxes(f))
+            buf_printf(out, "fantail_inbox_lag_seconds{consumer=\"%s\",lane=\"%s\"} %.15g\n",
+                       f->consumer, f->lane, (double)f->oldest_age_ms / 1000.0);
+    }
+    put_head(out, "inbox_write_failed_total", "counter",
+             "Batches of inboxes that could not be written and are tried again, by lane.");
+    for (size_t i = 0; i < s->cell_count; i++) {
+        const struct freshness_cell *f = &s->cells[i];
+        if (status_is_of_inboxes(f))
+            buf_printf(out, "fantail_inbox_write_failed_total{consumer=\"%s\",lane=\"%s\"} %llu\n",
+                       f->consumer, f->lane, (unsigned long long)f->failed);
+    }
+}
+
 static void put_ages(struct buf *out, struct edge *edge)
 {
     put_head(out, "subscriber_age_seconds", "gauge",
@@ -479,7 +533,9 @@ HANDLER(metrics_show)
         put_duplicates(out, &s.engine);
         put_cells(out, &s);
         put_deliveries(out, &s);
+        put_inboxes(out, &s);
     }
+    put_sequencer(out, &s.groups);
     put_ages(out, c->api->edge);
     put_answers(out, c->api->edge);
     put_times(out, c->api->edge);

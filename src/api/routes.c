@@ -20,6 +20,7 @@
 #define GROWS     ROUTE_GROWS
 #define LEADER    ROUTE_AT_LEADER
 #define CONFLICTS ROUTE_CONFLICTS
+#define ENTRY     ROUTE_ENTRY
 
 /* clang-format off */
 const struct route routes[] = {
@@ -125,7 +126,7 @@ const struct route routes[] = {
     ROUTE(DELETE, "/v1/groups/{id}/members/{account}", members_delete, WRITE, ACCOUNT, WRITE, NULL,
           NULL, 204, KEYED, "", "Leave, decline an invitation, or remove somebody")
     ROUTE(POST, "/v1/groups/{id}/messages", messages_send, WRITE, ACCOUNT, WRITE, "NewMessage",
-          "Message", 201, BODY | KEYED | GROWS, "",
+          "Message", 201, BODY | KEYED | GROWS | ENTRY, "",
           "Send a message; the same client_id again answers the same message with 200")
     ROUTE(GET, "/v1/groups/{id}/messages", messages_list, READ, ACCOUNT, READ, NULL, "MessagePage",
           200, 0,
@@ -133,10 +134,10 @@ const struct route routes[] = {
           "limit=entries a page, at most 200",
           "The group's log by number, in rising order; without a number the last entries")
     ROUTE(PATCH, "/v1/groups/{id}/messages/{seq}", messages_edit, WRITE, ACCOUNT, WRITE,
-          "MessageChange", "Message", 200, BODY | KEYED | CONFLICTS, "",
+          "MessageChange", "Message", 200, BODY | KEYED | CONFLICTS | ENTRY, "",
           "Edit one's own message; the edit is an entry of its own")
     ROUTE(DELETE, "/v1/groups/{id}/messages/{seq}", messages_delete, WRITE, ACCOUNT, WRITE, NULL,
-          NULL, 204, KEYED, "",
+          NULL, 204, KEYED | ENTRY, "",
           "Delete a message: one's own, or anybody's as owner or admin; gone from every read")
     ROUTE(PUT, "/v1/groups/{id}/read", read_put, WRITE, ACCOUNT, WRITE, "ReadMark", "InboxItem",
           200, BODY | KEYED, "", "Read up to this number; never goes back")
@@ -152,6 +153,8 @@ const struct route routes[] = {
           "Everything an operator wants to see at a glance")
     ROUTE(GET, "/v1/admin/engine", admin_engine, SLOW, ADMIN_READ, READ, NULL, "Engine", 200,
           LEADER, "", "The engine and its lanes, and the worst lag that people notice")
+    ROUTE(GET, "/v1/admin/groups/hot", admin_groups_hot, SLOW, ADMIN_READ, READ, NULL, "HotGroups",
+          200, 0, "", "The busiest groups of the last minute on this node")
     ROUTE(GET, "/v1/admin/nodes", admin_nodes, SLOW, ADMIN_READ, READ, NULL, "NodeList", 200, 0, "",
           "The nodes that use this store: where, what they do, how they are, who leads")
     ROUTE(POST, "/v1/admin/keys", admin_keys_create, SLOW, ADMIN, WRITE, "NewKey", "KeyWithSecret",

@@ -19,6 +19,8 @@ enum route_flag {
     ROUTE_CONFLICTS = 512,    /* may answer 409 by what it does */
     ROUTE_MAY_BE_GONE = 1024, /* may answer 410 */
     ROUTE_AT_LEADER = 2048,   /* only the node that leads can answer: others ask it */
+    ROUTE_ENTRY = 4096,       /* writes into the log of the group that the path names first: counts
+                                 against the group's own limit */
 };
 
 struct route {

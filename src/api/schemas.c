@@ -226,13 +226,25 @@ const struct schema schemas[] = {
      "{'seq':1}"},
 
     {"Status",
-     "{'type':'object','description':'of this node: views, cards, pages, db, http, pools, audit; "
-     "engine and headline of the node that leads, null when none answers; cluster: how this node "
-     "stands to the others, null when there are none'}",
+     "{'type':'object','description':'of this node: groups (stage one: how fast entries get their "
+     "numbers, which groups are busy), views, cards, pages, db, http, pools, audit; "
+     "engine, headline and inboxes (stage two) of the node that leads, null when none answers; "
+     "cluster: how this node stands to the others, null when there are none'}",
      NULL},
     {"Engine",
      "{'type':'object','required':['headline','engine'],'properties':{'headline':" HEADLINE
-     ",'engine':{'type':'object','description':'events, states, lanes'}}}",
+     ",'engine':{'type':'object','description':'events, states, lanes'},'inboxes':{'type':'object',"
+     "'description':'how late inboxes are and what could not be written, by lane'}}}",
+     NULL},
+    {"HotGroups",
+     "{'type':'object','required':['items'],'properties':{'window_s':{'type':'number'},"
+     "'per_second':{'type':'number','description':'of all groups'},'entries':" COUNT
+     ",'lag_p50_ms':{'type':'number','description':'submit to commit'},'lag_p99_ms':{'type':"
+     "'number'},'limit_per_second':" COUNT ",'limited':" COUNT
+     ",'items':{'type':'array','maxItems':20,'items':{'type':'object','required':['group_id',"
+     "'per_second'],'properties':{'group_id':" ID
+     ",'per_second':{'type':'number'},'entries':{'type':'integer','description':'at least; more "
+     "than at_most there were not'},'at_most':" COUNT "}}}}}",
      NULL},
     {"Node",
      "{'type':'object','required':['number','state','leads'],'properties':{'number':" COUNT
@@ -319,6 +331,7 @@ const struct schema schemas[] = {
      "{'type':'object','properties':{'consumer':" TEXT ",'type':" TEXT ",'lane':" TEXT
      ",'verdict':{'enum':['green','late','behind','stopped']},'oldest_age_ms':" COUNT
      ",'target_ms':" COUNT ",'backlog':" COUNT ",'delayed':" COUNT ",'waiting':" COUNT
+     ",'failed':" COUNT
      ",'dead':" COUNT ",'in_per_second':" REAL ",'out_per_second':" REAL ",'net_per_second':" REAL
      ",'catch_up_ms':{'type':['integer','null'],'description':'at the present net rate; null: "
      "never'},'visible':{'type':'boolean','description':'do people notice?'},"

@@ -5,13 +5,16 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/auth.h"
 #include "api/cluster.h"
 #include "api/edge.h"
 #include "api/forward.h"
 #include "api/handlers.h"
+#include "api/hot_groups.h"
 #include "api/page_cache.h"
+#include "base/check.h"
 #include "ops/brake.h"
 
 enum { ENGINE_ANSWER_MAX = 256 * 1024, ENGINE_WAIT_US = 2 * 1000 * 1000 };
@@ -197,6 +200,10 @@ static void write_views(struct json_out *j, struct api *api)
     json_put(j, "entries", u64, s.entries);
     json_put(j, "dropped", u64, s.dropped);
     json_put(j, "pull_lists", u64, s.pull_lists);
+    json_put(j, "groups", u64, s.groups);
+    json_put(j, "memberships", u64, s.memberships);
+    json_put(j, "inboxes", u64, s.inboxes);
+    json_put(j, "inbox_entries", u64, s.inbox_entries);
     json_put(j, "bytes", u64, s.bytes);
     json_put(j, "saved_position", id, s.saved_position);
     json_key(j, STR("saved_at"));
@@ -285,6 +292,103 @@ static void write_http(struct json_out *j, struct api *api)
     json_object_end(j);
 }
 
+/* ---- groups ---- */
+
+static void write_hot(struct json_out *j, const struct hot_groups_look *l)
+{
+    json_array_begin(j);
+    for (size_t i = 0; i < l->count; i++) {
+        json_object_begin(j);
+        json_put(j, "group_id", id, l->top[i].group);
+        json_put(j, "per_second", f64, l->top[i].per_s);
+        json_put(j, "entries", u64, l->top[i].entries);
+        json_put(j, "at_most", u64, l->top[i].at_most);
+        json_object_end(j);
+    }
+    json_array_end(j);
+}
+
+/* Stage one, of this node: how fast groups' entries get their numbers. */
+static void write_sequencer(struct json_out *j, struct api *api, const struct hot_groups_look *l)
+{
+    json_put(j, "window_s", f64, l->window_s);
+    json_put(j, "per_second", f64, l->per_s);
+    json_put(j, "entries", u64, l->entries);
+    json_put(j, "lag_p50_ms", f64, (double)l->p50_us / 1e3);
+    json_put(j, "lag_p99_ms", f64, (double)l->p99_us / 1e3);
+    json_put(j, "limit_per_second", i64, api->settings->group_rate);
+    json_put(j, "limited", u64, atomic_load(&api->edge->group_limited));
+}
+
+static void write_groups(struct json_out *j, struct api *api)
+{
+    struct hot_groups_look l;
+    hot_groups_look(api->edge->groups, clock_mono_us(api->clock), &l);
+    json_key(j, STR("groups"));
+    json_object_begin(j);
+    write_sequencer(j, api, &l);
+    json_key(j, STR("hot"));
+    write_hot(j, &l);
+    json_object_end(j);
+}
+
+HANDLER(admin_groups_hot)
+{
+    (void)tx;
+    struct json_out *j = &c->json;
+    struct hot_groups_look l;
+    hot_groups_look(c->api->edge->groups, clock_mono_us(c->api->clock), &l);
+    json_object_begin(j);
+    write_sequencer(j, c->api, &l);
+    json_key(j, STR("items"));
+    write_hot(j, &l);
+    json_object_end(j);
+    return OK;
+}
+
+bool status_is_of_inboxes(const struct freshness_cell *f)
+{
+    return strcmp(f->consumer, "inboxes") == 0 || strcmp(f->consumer, "mentions") == 0;
+}
+
+/* Stage two, of the engine: how late inboxes are, and what could not be written, by lane. That
+ * numbers are given quickly says nothing of this, and the other way round. */
+static void write_delivery(struct json_out *j, struct api *api)
+{
+    struct freshness_cell *cells = calloc(FRESHNESS_CELLS_MAX, sizeof *cells);
+    size_t n = 0;
+    int64_t oldest_ms = 0;
+    uint64_t failed = 0;
+    CHECK(cells);
+    freshness_look(engine_freshness(api->engine), cells, FRESHNESS_CELLS_MAX, &n, NULL);
+    json_key(j, STR("inboxes"));
+    json_object_begin(j);
+    json_key(j, STR("lanes"));
+    json_array_begin(j);
+    for (size_t i = 0; i < n; i++) {
+        const struct freshness_cell *f = &cells[i];
+        if (!status_is_of_inboxes(f))
+            continue;
+        oldest_ms = f->oldest_age_ms > oldest_ms ? f->oldest_age_ms : oldest_ms;
+        failed += f->failed;
+        json_object_begin(j);
+        json_put(j, "consumer", str, str_of(f->consumer));
+        json_put(j, "lane", str, str_of(f->lane));
+        json_put(j, "verdict", str, str_of(verdict_name(f->verdict)));
+        json_put(j, "lag_ms", i64, f->oldest_age_ms);
+        json_put(j, "backlog", u64, f->backlog);
+        json_put(j, "failed", u64, f->failed);
+        json_put(j, "retried", u64, f->delayed + f->waiting);
+        json_put(j, "dead", u64, f->dead);
+        json_object_end(j);
+    }
+    json_array_end(j);
+    json_put(j, "lag_ms", i64, oldest_ms);
+    json_put(j, "failed", u64, failed);
+    json_object_end(j);
+    free(cells);
+}
+
 static void write_own_engine(struct json_out *j, struct api *api)
 {
     size_t cells;
@@ -292,6 +396,7 @@ static void write_own_engine(struct json_out *j, struct api *api)
     freshness_look(engine_freshness(api->engine), NULL, 0, &cells, &headline);
     status_write_headline(j, &headline);
     write_engine(j, api);
+    write_delivery(j, api);
 }
 
 HANDLER(admin_engine)
@@ -324,7 +429,7 @@ json_t *status_ask_engine(struct call *c)
 
 static void write_leaders_engine(struct call *c)
 {
-    static const char *const parts[] = {"headline", "engine"};
+    static const char *const parts[] = {"headline", "engine", "inboxes"};
     json_t *answer = status_ask_engine(c);
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         json_t *part = json_object_get(answer, parts[i]);
@@ -406,6 +511,7 @@ HANDLER(admin_status)
     else
         write_own_engine(j, api);
     status_write_brake(j, api);
+    write_groups(j, api);
     write_views(j, api);
     write_cards(j, api);
     write_pages(j, api);
@@ -422,6 +528,7 @@ HANDLER(admin_status)
     json_key(j, STR("audit"));
     json_object_begin(j);
     json_put(j, "feeds", i64, atomic_load(&api->audited));
+    json_put(j, "inboxes", i64, atomic_load(&api->audited_inboxes));
     json_put(j, "drift", i64, atomic_load(&api->audit_drift));
     json_object_end(j);
     json_key(j, STR("celebrity"));

@@ -16,6 +16,8 @@ void status_write_headline(struct json_out *j, const struct freshness_headline *
  * belongs to the caller. */
 json_t *status_ask_engine(struct call *c);
 const char *part_state_name(int state);
+/* Is it stage two of group messages? */
+bool status_is_of_inboxes(const struct freshness_cell *f);
 
 /* A text, a time or an id that may be missing. */
 void status_put_text(struct json_out *j, const char *key, const char *text_or_null);

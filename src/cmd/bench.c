@@ -28,7 +28,7 @@ static const struct {
     {"fanout", bench_fan_out, 1000000}, {"feed", bench_feed, 10000},
     {"post", bench_post, 10000},        {"mixed", bench_mixed, 1000000},
     {"size", bench_size, 1000000},      {"relay", bench_relay, 10000},
-    {"backlog", bench_backlog, 10000},
+    {"backlog", bench_backlog, 10000},  {"group", bench_group, 125000},
 };
 
 double bench_now_s(void)
@@ -131,19 +131,19 @@ static int run_bench(struct invocation *in)
         return code;
     }
     return command_usage(in,
-                         "unknown measurement \"%s\": fanout, feed, post, mixed, size, relay or "
-                         "backlog",
+                         "unknown measurement \"%s\": fanout, feed, post, mixed, size, relay, "
+                         "backlog or group",
                          in->arguments[0]);
 }
 
 const struct command command_bench = {
     .name = "bench",
-    .arguments = "fanout|feed|post|mixed|size|relay|backlog",
-    .summary = "measure fan-out, feeds, posts and the engine on this machine",
+    .arguments = "fanout|feed|post|mixed|size|relay|backlog|group",
+    .summary = "measure fan-out, feeds, posts, groups and the engine on this machine",
     .about =
         "Measures the real path in a temporary data folder: the model, the durable commit, the "
-        "engine; feed, post\n"
-        "and mixed over HTTP against a server process of their own, on loopback.\n"
+        "engine; feed, post,\n"
+        "mixed and group over HTTP against a server process of their own, on loopback.\n"
         "\n"
         "  fanout  one post to 800,000 of 1,000,000 accounts that hold 200 entries each, a sweep "
         "over\n"
@@ -157,7 +157,11 @@ const struct command command_bench = {
         "  relay   small events from their commit until they are settled; retries; what freshness "
         "costs\n"
         "          with few and with many events waiting\n"
-        "  backlog how fast 1,000,000 waiting events drain, and what live posts notice meanwhile",
+        "  backlog how fast 1,000,000 waiting events drain, and what live posts notice meanwhile\n"
+        "  group   messages/s of one busy group and of 10,000; one message into 100,000 inboxes, "
+        "and "
+        "what the\n"
+        "          next one of that group notices; GET /v1/inbox of people with 1,000 groups",
     .examples = "  fantail bench fanout\n"
                 "  fantail bench feed --accounts 1000000 --json\n",
     .arguments_min = 1,
@@ -166,7 +170,7 @@ const struct command command_bench = {
         {
             {"json", NULL, "one JSON line instead of a table"},
             {"accounts", "N", "accounts in the world"},
-            {"followers", "N", "followers of the large author (800000)"},
+            {"followers", "N", "followers of the large author (800000); group: members (100000)"},
             {"entries", "N", "entries in each timeline beforehand (200)"},
             {"connections", "N", "HTTP connections (64)"},
             {"seconds", "N", "length of one HTTP measurement (5)"},

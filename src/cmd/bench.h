@@ -19,6 +19,7 @@ int bench_mixed(struct bench *b);
 int bench_size(struct bench *b);
 int bench_relay(struct bench *b);
 int bench_backlog(struct bench *b);
+int bench_group(struct bench *b);
 
 /* Numbers, printed as a table for people or as one JSON line at the end. */
 void bench_number(struct bench *b, const char *name, double value, const char *unit);

@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "base/rand.h"
+#include "cmd/bench_load.h"
 #include "cmd/bench_world.h"
-#include "cmd/load.h"
 #include "net/http_client.h"
 
 enum {
@@ -25,33 +25,7 @@ enum {
     POSTS_EACH = 40,
     FOLLOWED = 60,
     ROUNDS_MAX = 32,
-    LOAD_THREADS = 2, /* one alone would be the limit that is measured */
 };
-
-/* A ring of prepared requests. */
-struct requests {
-    struct str *items;
-    size_t count;
-};
-
-static struct str next_request(void *ctx, uint64_t index)
-{
-    const struct requests *r = ctx;
-    return r->items[index % r->count];
-}
-
-static struct requests get_requests(struct arena *arena, const char *target,
-                                    const struct str *tokens, size_t n)
-{
-    struct requests r = {ARENA_ARRAY(arena, struct str, n), n};
-    for (size_t i = 0; i < n; i++)
-        r.items[i] =
-            arena_printf(arena,
-                         "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %.*s\r\n"
-                         "Accept: application/json\r\n\r\n",
-                         target, STR_ARG(tokens[i]));
-    return r;
-}
 
 static struct requests post_requests(struct arena *arena, const struct str *tokens, size_t n)
 {
@@ -66,33 +40,6 @@ static struct requests post_requests(struct arena *arena, const struct str *toke
             "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n{\"caption\":\"%s\"}",
             STR_ARG(tokens[i]), sizeof caption - 1 + 14, caption);
     return r;
-}
-
-static bool run_load(struct bench *b, uint16_t port, struct requests *r, double rate,
-                     int64_t run_ms, struct load_result *out)
-{
-    struct load_config config = {.host = "127.0.0.1",
-                                 .port = port,
-                                 .connections = (unsigned)b->connections,
-                                 .threads = b->connections < LOAD_THREADS ? 1 : LOAD_THREADS,
-                                 .rate = rate,
-                                 .warm_up_ms = 500,
-                                 .run_ms = run_ms,
-                                 .request = next_request,
-                                 .ctx = r};
-    enum err e = load_run(&config, out);
-    if (e || out->answers == 0 || out->refused * 1000 > out->answers || out->broken > 0) {
-        bench_say(b, "the server did not answer as it should: %llu good, %llu refused, %llu broken",
-                  (unsigned long long)out->answers, (unsigned long long)out->refused,
-                  (unsigned long long)out->broken);
-        return false;
-    }
-    return true;
-}
-
-static double quantile_ms(const struct load_result *r, double q)
-{
-    return (double)hist_quantile(&r->latency, q) / 1e3;
 }
 
 /* ---- feed ---- */
@@ -150,21 +97,6 @@ static bool split_url(const char *url, uint16_t *port, const char **path)
     return true;
 }
 
-/* Everyone looks once: timelines are rebuilt and caches filled before anything is counted. */
-static bool prime(uint16_t port, const struct requests *requests)
-{
-    struct requests r = *requests;
-    struct load_config config = {.host = "127.0.0.1",
-                                 .port = port,
-                                 .connections = 8,
-                                 .requests = r.count,
-                                 .run_ms = 120000,
-                                 .request = next_request,
-                                 .ctx = &r};
-    struct load_result result;
-    return load_run(&config, &result) == OK && result.answers == r.count;
-}
-
 /* The share of first pages that the server answered as they were kept. */
 static double page_hit_rate(uint16_t port)
 {
@@ -196,13 +128,13 @@ static bool uncached_rounds(struct bench *b, uint16_t port, struct requests *vie
     struct load_result r;
     double ours[ROUNDS_MAX], theirs[ROUNDS_MAX];
     size_t n = (size_t)(b->rounds < ROUNDS_MAX ? b->rounds : ROUNDS_MAX);
-    if (!prime(port, viewers))
+    if (!requests_prime(port, viewers))
         return false;
     for (size_t i = 0; i < n; i++) {
-        if (!run_load(b, port, viewers, 0, b->seconds * 1000, &r))
+        if (!requests_run(b, port, viewers, 0, b->seconds * 1000, &r))
             return false;
         ours[i] = r.per_second;
-        if (peer && !run_load(b, peer_port, peer, 0, b->seconds * 1000, &r))
+        if (peer && !requests_run(b, peer_port, peer, 0, b->seconds * 1000, &r))
             return false;
         theirs[i] = r.per_second;
     }
@@ -221,18 +153,18 @@ static bool feed_rounds(struct bench *b, uint16_t port, struct requests *viewers
     size_t n = (size_t)(b->rounds < ROUNDS_MAX ? b->rounds : ROUNDS_MAX);
     int64_t run_ms = b->seconds * 1000;
     double body_bytes = 0;
-    if (!prime(port, viewers) || !prime(port, fans))
+    if (!requests_prime(port, viewers) || !requests_prime(port, fans))
         return false;
     for (size_t i = 0; i < n; i++) {
-        if (!run_load(b, port, viewers, 0, run_ms, &r))
+        if (!requests_run(b, port, viewers, 0, run_ms, &r))
             return false;
         ours[i] = r.per_second;
-        p99[i] = quantile_ms(&r, 0.99);
+        p99[i] = load_quantile_ms(&r, 0.99);
         body_bytes = r.body_bytes;
-        if (peer && !run_load(b, peer_port, peer, 0, run_ms, &r))
+        if (peer && !requests_run(b, peer_port, peer, 0, run_ms, &r))
             return false;
         theirs[i] = r.per_second;
-        if (!run_load(b, port, fans, 0, run_ms, &r))
+        if (!requests_run(b, port, fans, 0, run_ms, &r))
             return false;
         with_celebrities[i] = r.per_second;
     }
@@ -247,11 +179,11 @@ static bool feed_rounds(struct bench *b, uint16_t port, struct requests *viewers
         bench_number(b, "peer_per_s", other, "answers/s of the peer");
         bench_number(b, "ratio_peer", peak / other, "times the peer");
     }
-    if (!run_load(b, port, viewers, peak * 0.3, run_ms, &r))
+    if (!requests_run(b, port, viewers, peak * 0.3, run_ms, &r))
         return false;
     bench_number(b, "offered_per_s", peak * 0.3, "pages/s offered for the latencies below");
-    bench_number(b, "p50_ms", quantile_ms(&r, 0.5), "ms");
-    bench_number(b, "p99_ms", quantile_ms(&r, 0.99), "ms");
+    bench_number(b, "p50_ms", load_quantile_ms(&r, 0.5), "ms");
+    bench_number(b, "p99_ms", load_quantile_ms(&r, 0.99), "ms");
     bench_number(b, "page_hit_rate", page_hit_rate(port), "of the pages were kept ones");
     return true;
 }
@@ -260,15 +192,15 @@ static int measure_feed(struct bench *b, struct world *w, struct arena *arena, s
                         struct str *fans)
 {
     struct server server;
-    struct requests mine = get_requests(arena, "/v1/feed", viewers, VIEWERS);
-    struct requests celebrity = get_requests(arena, "/v1/feed", fans, VIEWERS);
+    struct requests mine = requests_get(arena, "/v1/feed", viewers, VIEWERS);
+    struct requests celebrity = requests_get(arena, "/v1/feed", fans, VIEWERS);
     struct requests peer = {0};
     uint16_t peer_port = 0;
     const char *path;
     if (b->peer) {
         if (!split_url(b->peer, &peer_port, &path))
             return command_usage(b->in, "--peer wants http://127.0.0.1:PORT/PATH");
-        peer = get_requests(arena, path, viewers, VIEWERS);
+        peer = requests_get(arena, path, viewers, VIEWERS);
     }
     if (!server_start(&server, w))
         return command_fail(b->in, "the server did not start");
@@ -343,16 +275,16 @@ static int measure_post(struct bench *b, struct world *w, struct arena *arena, s
         return command_fail(b->in, "the server did not start");
     bool good = true;
     for (size_t i = 0; good && i < n; i++) {
-        good = run_load(b, server.port, &posts, 0, b->seconds * 1000, &r);
+        good = requests_run(b, server.port, &posts, 0, b->seconds * 1000, &r);
         rates[i] = r.per_second;
     }
     if (good) {
         double peak = bench_median(rates, n);
         bench_number(b, "per_s", peak, "durable posts/s at the peak");
-        good = run_load(b, server.port, &posts, peak * 0.3, b->seconds * 1000, &r);
+        good = requests_run(b, server.port, &posts, peak * 0.3, b->seconds * 1000, &r);
         bench_number(b, "offered_per_s", peak * 0.3, "posts/s offered for the latencies below");
-        bench_number(b, "p50_ms", quantile_ms(&r, 0.5), "ms");
-        bench_number(b, "p99_ms", quantile_ms(&r, 0.99), "ms");
+        bench_number(b, "p50_ms", load_quantile_ms(&r, 0.5), "ms");
+        bench_number(b, "p99_ms", load_quantile_ms(&r, 0.99), "ms");
     }
     server_stop(&server, SIGTERM);
     return good ? EXIT_DONE : EXIT_FAILED;
@@ -444,18 +376,18 @@ static bool mixed_rounds(struct bench *b, uint16_t port, struct requests *others
     int64_t fan_outs = 0;
     struct load_result r;
     for (size_t i = 0; i < n; i++) {
-        if (!run_load(b, port, others, offered, b->seconds * 1000, &r))
+        if (!requests_run(b, port, others, offered, b->seconds * 1000, &r))
             return false;
-        quiet[i] = quantile_ms(&r, 0.99);
+        quiet[i] = load_quantile_ms(&r, 0.99);
         struct back_to_back p = {.port = port, .token = large};
         pthread_t thread;
         CHECK(pthread_create(&thread, NULL, post_back_to_back, &p) == 0);
-        bool good = run_load(b, port, others, offered, b->seconds * 1000, &r);
+        bool good = requests_run(b, port, others, offered, b->seconds * 1000, &r);
         atomic_store(&p.stop, true);
         pthread_join(thread, NULL);
         if (!good)
             return false;
-        busy[i] = quantile_ms(&r, 0.99);
+        busy[i] = load_quantile_ms(&r, 0.99);
         fan_outs += atomic_load(&p.posts);
     }
     bench_number(b, "offered_per_s", offered, "posts/s offered by others");

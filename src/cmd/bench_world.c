@@ -337,7 +337,7 @@ bool server_start(struct server *s, const struct world *w)
         execl("/proc/self/exe", "fantail", "serve", "--data", w->folder, "--listen", listen,
               "--celebrity-adaptive", "off", "--celebrity-threshold", threshold, "--card-cache",
               cache, "--page-cache", pages, "--log-level", "warn", "--rate-write", "0",
-              "--rate-auth", "0", "--snapshot-every", "1h", (char *)NULL);
+              "--rate-auth", "0", "--group-rate", "0", "--snapshot-every", "1h", (char *)NULL);
         _exit(127);
     }
     return wait_ready(s, started_s);

@@ -10,7 +10,7 @@
 #include "cmd/show.h"
 #include "ops/progress.h"
 
-enum { WATCH_SECONDS = 2 };
+enum { WATCH_SECONDS = 2, HOT_SHOWN = 5 };
 
 static const char *count(const json_t *object, const char *key, char out[32])
 {
@@ -196,6 +196,49 @@ static void print_freshness(const json_t *freshness)
     }
 }
 
+/* Groups: how fast entries get their numbers on this node, and, which is another question, how late
+ * inboxes are by the leader's engine. */
+static void print_groups(const json_t *status)
+{
+    char a[32], b[32], c[32];
+    size_t i;
+    json_t *one;
+    const json_t *groups = json_object_get(status, "groups"),
+                 *inboxes = json_object_get(status, "inboxes");
+    printf("%-9s %.0f entries/s, sequenced in %.1f ms (p50) and %.1f ms (p99)", "groups",
+           json_number_value(json_object_get(groups, "per_second")),
+           json_number_value(json_object_get(groups, "lag_p50_ms")),
+           json_number_value(json_object_get(groups, "lag_p99_ms")));
+    if (answer_int(groups, "limited") > 0)
+        printf("; %s refused: their group wrote too much", count(groups, "limited", a));
+    printf("\n");
+    if (json_is_object(inboxes))
+        printf("%-9s oldest undelivered %s, %s not written at the first try\n", "inboxes",
+               show_span(answer_int(inboxes, "lag_ms"), a),
+               show_number((uint64_t)answer_int(inboxes, "failed"), "batch", "batches", b));
+    json_array_foreach(json_object_get(inboxes, "lanes"), i, one)
+    {
+        if (answer_int(one, "backlog") + answer_int(one, "failed") + answer_int(one, "dead") == 0)
+            continue;
+        printf("%-9s %s in %s: oldest %s, %s waiting, %s failed\n", "",
+               answer_text(one, "consumer"), answer_text(one, "lane"),
+               show_span(answer_int(one, "lag_ms"), a), count(one, "backlog", b),
+               count(one, "failed", c));
+    }
+    const json_t *hot = json_object_get(groups, "hot");
+    if (json_array_size(hot) > 0)
+        printf("%-9s", "hot");
+    json_array_foreach(hot, i, one)
+    {
+        if (i < HOT_SHOWN)
+            printf("%s %s at %.1f/s", i ? "," : "", answer_text(one, "group_id"),
+                   json_number_value(json_object_get(one, "per_second")));
+    }
+    if (json_array_size(hot) > HOT_SHOWN)
+        printf(", %zu more: --json", json_array_size(hot) - HOT_SHOWN);
+    printf("%s", json_array_size(hot) > 0 ? "\n" : "");
+}
+
 static void print_rest(const json_t *status)
 {
     char a[32], b[32], c[32], d[32], e[32];
@@ -224,8 +267,8 @@ static void print_rest(const json_t *status)
            show_number((uint64_t)answer_int(http, "requests"), "request", "requests", b));
     printf("%-9s %s followers%s\n", "celebrity", count(celebrity, "threshold", a),
            json_is_true(json_object_get(celebrity, "adaptive")) ? ", adaptive" : "");
-    printf("%-9s %s feeds compared with truth, %s wrong\n", "audit", count(audit, "feeds", a),
-           count(audit, "drift", b));
+    printf("%-9s %s feeds and %s inboxes compared with truth, %s wrong\n", "audit",
+           count(audit, "feeds", a), count(audit, "inboxes", c), count(audit, "drift", b));
 }
 
 /* The status with what belongs to it: the freshness of the leader's engine, unless nobody leads,
@@ -279,6 +322,7 @@ static bool show(struct invocation *in, struct link *l)
                link_is_remote(l) ? show_span(answer_int(status, "uptime_ms"), up) : "not serving");
         print_cluster(status);
         print_engine(status);
+        print_groups(status);
         print_rest(status);
     }
     json_decref(status);
@@ -315,7 +359,10 @@ const struct command command_status = {
         "old the\n"
         "oldest undone event is, against its target, worst first; for each lane how much waits "
         "and what was\n"
-        "delivered; events by state; then the views, caches, store and the celebrity threshold.\n"
+        "delivered; events by state; how fast groups get their numbers, how late inboxes are, "
+        "which "
+        "groups are\n"
+        "busy; then the views, caches, store and the celebrity threshold.\n"
         "Where several nodes use one store, also which they are and who leads; the engine's part "
         "is "
         "the\n"

@@ -82,15 +82,23 @@ static int64_t seconds_up(int64_t ns)
     return (ns + NS_PER_S - 1) / NS_PER_S;
 }
 
+static int64_t interval_of(int64_t rate_per_s)
+{
+    return rate_per_s > NS_PER_S ? 1 : NS_PER_S / rate_per_s;
+}
+
+static size_t set_of(const struct limits *l, unsigned class, uint64_t key)
+{
+    return (size_t)hash_u64(key ^ ((uint64_t) class << 56) ^ class) & l->set_mask;
+}
+
 bool limits_take(struct limits *l, unsigned class, uint64_t key, int64_t rate_per_s, int64_t burst,
                  struct limit_state *out)
 {
     *out = (struct limit_state){0};
     if (rate_per_s <= 0)
         return true;
-    if (rate_per_s > NS_PER_S)
-        rate_per_s = NS_PER_S;
-    int64_t interval = NS_PER_S / rate_per_s;
+    int64_t interval = interval_of(rate_per_s);
     if (burst < 1)
         burst = 1;
     if (burst > INT64_MAX / 4 / interval)
@@ -98,8 +106,7 @@ bool limits_take(struct limits *l, unsigned class, uint64_t key, int64_t rate_pe
     int64_t capacity = burst * interval;
     int64_t now = clock_mono_us(l->clock) * 1000;
 
-    uint64_t place = hash_u64(key ^ ((uint64_t) class << 56) ^ class);
-    size_t set = (size_t)place & l->set_mask;
+    size_t set = set_of(l, class, key);
     struct shard *shard = &l->shards[set % SHARDS];
     pthread_mutex_lock(&shard->lock);
     struct slot *slot = find_slot(&l->slots[set * SET_SIZE], class, key);
@@ -118,6 +125,25 @@ bool limits_take(struct limits *l, unsigned class, uint64_t key, int64_t rate_pe
     if (!taken)
         out->retry_after_s = seconds_up(after + interval - now - capacity);
     return taken;
+}
+
+/* A bucket that was forgotten meanwhile is full: nothing is owed to it. */
+void limits_give_back(struct limits *l, unsigned class, uint64_t key, int64_t rate_per_s)
+{
+    if (rate_per_s <= 0)
+        return;
+    size_t set = set_of(l, class, key);
+    struct shard *shard = &l->shards[set % SHARDS];
+    pthread_mutex_lock(&shard->lock);
+    struct slot *slots = &l->slots[set * SET_SIZE];
+    for (size_t i = 0; i < SET_SIZE; i++) {
+        if (slots[i].key == key && slots[i].class == class && slots[i].full_at_ns != 0) {
+            int64_t back = slots[i].full_at_ns - interval_of(rate_per_s);
+            slots[i].full_at_ns = back > 0 ? back : 0;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&shard->lock);
 }
 
 uint64_t limits_peer_key(struct str peer)

@@ -30,6 +30,9 @@ void limits_free(struct limits *l);
 bool limits_take(struct limits *l, unsigned class, uint64_t key, int64_t rate_per_s, int64_t burst,
                  struct limit_state *out);
 
+/* Gives a token back that was taken at this rate for something that did not happen. */
+void limits_give_back(struct limits *l, unsigned class, uint64_t key, int64_t rate_per_s);
+
 /* The key of a peer's address as in http_exchange.peer. An IPv6 peer commands at least a /64, so
  * that is what counts. */
 uint64_t limits_peer_key(struct str peer);

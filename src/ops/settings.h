@@ -78,6 +78,8 @@
       "writes per second and account; 0: no limit")                                              \
     X(rate_read, "rate-read", NUMBER, "0", 0, 1000000,                                           \
       "reads per second and account or address; 0: no limit")                                    \
+    X(group_rate, "group-rate", NUMBER, "500", 0, 1000000,                                       \
+      "messages, edits and deletions per second and group, on each node; 0: no limit")           \
     X(retain_events, "retain-events", SPAN, "7d", 0, INT64_C(315360000000),                      \
       "how far back replays and followers of events reach")                                      \
     X(retain_deliveries, "retain-deliveries", SPAN, "3d", 0, INT64_C(315360000000),              \

@@ -37,7 +37,8 @@ struct freshness {
     pthread_mutex_t lock;
     const struct rule *rules;
     size_t rule_count;
-    uint16_t *index; /* cell of (rule, lane), or NO_CELL */
+    uint16_t *index;          /* cell of (rule, lane), or NO_CELL */
+    _Atomic uint64_t *failed; /* batches, by (rule, lane) */
     struct cell cells[FRESHNESS_CELLS_MAX];
     size_t cell_count; /* ever met; those of the present round are shown */
     uint64_t round;
@@ -65,7 +66,8 @@ struct freshness *freshness_new(const struct rule *rules, size_t rule_count)
     f->rule_count = rule_count;
     size_t places = rule_count * LANE_COUNT;
     f->index = malloc((places ? places : 1) * sizeof *f->index);
-    CHECK(f->index);
+    f->failed = calloc(places ? places : 1, sizeof *f->failed);
+    CHECK(f->index && f->failed);
     for (size_t i = 0; i < places; i++)
         f->index[i] = NO_CELL;
     lock_init(&f->lock);
@@ -75,8 +77,15 @@ struct freshness *freshness_new(const struct rule *rules, size_t rule_count)
 void freshness_free(struct freshness *f)
 {
     pthread_mutex_destroy(&f->lock);
+    free(f->failed);
     free(f->index);
     free(f);
+}
+
+void freshness_failed(struct freshness *f, uint16_t rule, enum lane lane)
+{
+    if (rule < f->rule_count && lane < LANE_COUNT)
+        atomic_fetch_add_explicit(&f->failed[rule * LANE_COUNT + lane], 1, memory_order_relaxed);
 }
 
 /* ---- samples ---- */
@@ -181,6 +190,8 @@ static void describe(const struct freshness *f, const struct cell *c, struct fre
         .delayed = c->raw.delayed,
         .waiting = c->raw.waiting,
         .dead = c->raw.dead,
+        .failed = atomic_load_explicit(&f->failed[c->raw.rule * LANE_COUNT + c->raw.lane],
+                                       memory_order_relaxed),
         .oldest_age_ms = c->raw.oldest_age_ms,
         .target_ms = target_of(f, c),
         .in_per_s = c->in,

@@ -37,6 +37,7 @@ struct freshness_cell {
     const char *consumer, *type, *lane, *late_means;
     bool visible;
     uint64_t backlog, delayed, waiting, dead;
+    uint64_t failed; /* batches that failed, since the start */
     int64_t oldest_age_ms;
     int64_t target_ms;          /* the rule's, else its lane's; 0: none, always green (replays) */
     double in_per_s, out_per_s; /* net = out - in; both 0 until a second was seen */
@@ -60,6 +61,8 @@ void freshness_free(struct freshness *f);
  * most FRESHNESS_CELLS_MAX: a cell that is not given is gone. Counters that went down, or a clock
  * that did, begin anew. One caller. */
 void freshness_sample(struct freshness *f, const struct cell_raw *cells, size_t n, int64_t now_us);
+/* A batch of the rule failed in this lane, whatever becomes of it. Any thread. */
+void freshness_failed(struct freshness *f, uint16_t rule, enum lane lane);
 /* As of the last call of freshness_sample. At most `max` cells, worst first: stopped, behind, late,
  * green, and by age among those. `out` and `n`, or `headline`, may be NULL. Any thread. */
 void freshness_look(struct freshness *f, struct freshness_cell *out, size_t max, size_t *n,

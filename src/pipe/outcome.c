@@ -93,6 +93,7 @@ static enum outcome_end fail(struct engine *g, struct outcomes *o, const struct 
     if (!flight_fail(&g->flight, m))
         return OUTCOME_TOLD;
     o->failed++;
+    freshness_failed(g->freshness, m->rule, (enum lane)m->lane);
     outcome_note(o, m, TRACE_FAILED, tries, 0, err_name((enum err)r->error));
     /* What may have happened is not done once more for want of room. */
     if (!book_add(&g->book, &entry, err_class((enum err)r->error) == ERR_CLASS_RECONCILE)) {

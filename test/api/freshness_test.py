@@ -10,7 +10,7 @@ from support import shapes  # noqa: E402
 from support.server import Server, check, equal, main, program, test, wait_until  # noqa: E402
 
 CELL = {"consumer", "type", "lane", "verdict", "oldest_age_ms", "target_ms", "backlog", "delayed", "waiting", "dead",
-        "in_per_second", "out_per_second", "net_per_second", "catch_up_ms", "visible", "late_means"}
+        "failed", "in_per_second", "out_per_second", "net_per_second", "catch_up_ms", "visible", "late_means"}
 
 
 def lane(server, name, stopped):

@@ -59,6 +59,31 @@ static void a_burst_then_the_rate(void **state)
     limits_free(f.limits);
 }
 
+static void what_is_given_back_may_be_taken_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct limit_state s;
+    setup(&f, 1000);
+    for (int i = 0; i < 4; i++)
+        assert_true(limits_take(f.limits, 1, 42, 2, 4, &s));
+    assert_false(limits_take(f.limits, 1, 42, 2, 4, &s));
+    limits_give_back(f.limits, 2, 42, 2); /* of another class, and of another key */
+    limits_give_back(f.limits, 1, 43, 2);
+    assert_false(limits_take(f.limits, 1, 42, 2, 4, &s));
+    limits_give_back(f.limits, 1, 42, 2);
+    assert_true(limits_take(f.limits, 1, 42, 2, 4, &s));
+    assert_false(limits_take(f.limits, 1, 42, 2, 4, &s));
+    for (int i = 0; i < 100; i++) /* a full bucket gets no fuller */
+        limits_give_back(f.limits, 1, 42, 2);
+    int taken = 0;
+    while (limits_take(f.limits, 1, 42, 2, 4, &s))
+        taken++;
+    assert_int_equal(taken, 4);
+    limits_give_back(f.limits, 1, 42, 0);
+    limits_free(f.limits);
+}
+
 static void classes_and_keys_are_apart(void **state)
 {
     (void)state;
@@ -161,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_burst_then_the_rate),
+        cmocka_unit_test(what_is_given_back_may_be_taken_again),
         cmocka_unit_test(classes_and_keys_are_apart),
         cmocka_unit_test(no_rate_is_no_limit),
         cmocka_unit_test(extreme_numbers_do_not_overflow),
