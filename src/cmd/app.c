@@ -231,7 +231,8 @@ static enum err make_engine(struct app *app, char *why)
                            .views = api->views,
                            .cards = api->cards,
                            .clock = api->clock,
-                           .celebrity_threshold = &app->keeper.threshold};
+                           .celebrity_threshold = &app->keeper.threshold,
+                           .group_pull_threshold = s->group_pull_threshold};
     api->engine = engine_new(&config, model_rules, model_rule_count, env, app->bus);
     e = celebrity_keeper_init(&app->keeper, api->db, api->clock, s->celebrity_adaptive,
                               s->celebrity_threshold, s->celebrity_min, s->celebrity_max,

@@ -235,6 +235,7 @@ enum err engines_open_bus(const struct settings *s, const char *store_id, const 
         return e;
     }
     struct bus *local = bus_local_new(LANE_COUNT + 1, lane_limits);
-    *out = bus_spill_new(local, remote, 1U << LANE_SMALL | 1U << LANE_GRAPH, SPILL_ROOM);
+    *out = bus_spill_new(local, remote, 1U << LANE_SMALL | 1U << LANE_GRAPH | 1U << LANE_MENTIONS,
+                         SPILL_ROOM);
     return OK;
 }

@@ -7,7 +7,10 @@
  *
  * The event's id is taken before the number, so ids and numbers of one group may be in another
  * order when many nodes write: the row keeps the greatest id, which is all that inboxes are ordered
- * by. */
+ * by.
+ *
+ * A message that names somebody has a second event, just before its own: those who are named are
+ * told first, and of all the others nobody has to ask whether they name anybody. */
 #include "base/hash.h"
 #include "base/id.h"
 #include "model/follow.h"
@@ -110,7 +113,7 @@ static enum err explain_refusal(struct tx *tx, const struct message_new *in, str
     return e ? e : tx_fail(tx, ERR_FORBIDDEN, "the account may not write");
 }
 
-static enum err mention(struct tx *tx, const struct message_new *in, int64_t seq)
+static enum err mention(struct tx *tx, const struct message_new *in, uint64_t event, int64_t seq)
 {
     uint64_t ids[MESSAGE_MENTIONS_MAX];
     size_t n = 0;
@@ -132,7 +135,13 @@ static enum err mention(struct tx *tx, const struct message_new *in, int64_t seq
                          DB_ARGS(DB_I64(in->group), DB_I64(seq), DB_IDS(ids, n)), &written);
     if (!e && written != (int64_t)n)
         e = tx_fail(tx, ERR_INVALID, "only members can be mentioned");
-    return e;
+    if (e)
+        return e;
+    return outbox_emit(tx, (struct event){.id = event,
+                                          .type = EVENT_GROUP_MENTIONS,
+                                          .actor = in->group,
+                                          .object = in->author,
+                                          .value = seq});
 }
 
 /* The number, when everything allows it: ERR_NOT_FOUND otherwise. The condition on a chat names the
@@ -178,7 +187,7 @@ enum err message_send(struct tx *tx, const struct message_new *in, struct arena 
     enum err e = check_new(tx, in);
     if (e)
         return e;
-    uint64_t event = id_next(tx->ids);
+    uint64_t mentions = in->mention_count ? id_next(tx->ids) : 0, event = id_next(tx->ids);
     e = take_number(tx, in, event, &seq, &messages);
     if (e == ERR_NOT_FOUND)
         return explain_refusal(tx, in, arena, out, repeated);
@@ -200,7 +209,7 @@ enum err message_send(struct tx *tx, const struct message_new *in, struct arena 
                     DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_I64(seq), DB_I64(messages)),
                     NULL);
     if (!e)
-        e = mention(tx, in, seq);
+        e = mention(tx, in, mentions, seq);
     if (e)
         return e;
     *out = (struct group_entry){

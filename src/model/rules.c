@@ -1,9 +1,9 @@
 /* The fan-out table of the domain, and the immediate part of each event.
  *
  * The two halves divide an event's work by what may lag. What a reader must never miss (removals,
- * the author's own post, the graph) is applied by event_apply after the COMMIT and before the
- * answer. What may arrive a moment later (other people's timelines) is a row of the table and goes
- * through the engine.
+ * the author's own post, the graph, the group of one's own message) is applied by event_apply after
+ * the COMMIT and before the answer. What may arrive a moment later (other people's timelines and
+ * inboxes) is a row of the table and goes through the engine.
  *
  * event_apply runs again at the start for everything the views' saved state may not hold. That is
  * safe because events come in commit order and each says what became true, not what changed: a
@@ -90,6 +90,32 @@ const struct rule model_rules[] = {
         .effect = EFFECT_TRUTH,
         .late_means = "a deleted account's data, which nobody sees any more, is stored for longer",
     },
+    {
+        .consumer = "mentions",
+        .on = EVENT_GROUP_MENTIONS,
+        .audience = TO_ACTOR,
+        .sink = sink_mentions,
+        .lane = LANE_MENTIONS,
+        .batch = 1,
+        .priority = PRIORITY_CRITICAL,
+        .effect = EFFECT_VIEWS,
+        .visible = true,
+        .late_means = "those whom a message names do not find its group on top of their inbox yet",
+    },
+    {
+        .consumer = "inboxes",
+        .on = EVENT_GROUP_MESSAGE,
+        .audience = TO_MEMBERS,
+        .sink = sink_inbox,
+        .sinks = sink_inboxes,
+        .rest_sink = sink_inbox_rest,
+        .lane = LANE_SMALL,
+        .batch = 1000,
+        .priority = PRIORITY_CRITICAL,
+        .effect = EFFECT_VIEWS,
+        .visible = true,
+        .late_means = "members do not find the group of a new message on top of their inbox yet",
+    },
 };
 
 const size_t model_rule_count = COUNT_OF(model_rules);
@@ -127,6 +153,19 @@ static bool view_change_of(const struct event *e, struct view_change *c)
         c->kind = VIEW_POST;
         c->on = e->type == EVENT_POST_CREATED;
         c->value = e->value;
+        return true;
+    case EVENT_GROUP_JOINED: /* all of them, the creator included */
+    case EVENT_GROUP_LEFT:
+        c->kind = VIEW_MEMBER;
+        c->on = e->type == EVENT_GROUP_JOINED;
+        c->account = e->object;
+        c->other = e->actor;
+        return true;
+    case EVENT_GROUP_MESSAGE:
+        c->kind = VIEW_MESSAGE;
+        c->on = true;
+        c->account = e->object;
+        c->other = e->actor;
         return true;
     default: /* blocks end follows by events of their own; the rest is about caches alone */
         return false;

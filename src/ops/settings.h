@@ -56,6 +56,9 @@
       "drop the timeline of somebody not seen for this long")                                    \
     X(active_within, "active-within", SPAN, "7d", 1000, INT64_C(315360000000),                   \
       "large fan-outs serve people seen within this first")                                      \
+    X(group_pull_threshold, "group-pull-threshold", NUMBER, "10000", 0, 1000000000,              \
+      "members from which people not active lately get a group's messages when they return; 0: " \
+      "never")                                                                                   \
     X(max_following, "max-following", NUMBER, "10000", 1, 1000000,                               \
       "accounts one person may follow")                                                          \
     X(lane_concurrency, "lane-concurrency", NUMBER, "10", 1, 1000,                               \

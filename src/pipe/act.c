@@ -152,8 +152,9 @@ enum err act(struct engine *g, const struct bus_message *m, const uint64_t *memb
     if (e)
         return e;
     FAULT(batch_before_sink);
+    bool rest = rule->rest_sink && m->cursor.part == AUDIENCE_REST;
     if (rule->inbox == INBOX_OFF)
-        e = rule->sink(&g->env, &m->event, members, n, &out->result);
+        e = (rest ? rule->rest_sink : rule->sink)(&g->env, &m->event, members, n, &out->result);
     else
         for (size_t i = 0; i < n && !e; i++)
             e = act_once(g, m, members[i], out);

@@ -1,6 +1,6 @@
 /* Who gets an event, page by page.
  *
- * Where the size of a fan-out is found out: a post starts in LANE_SMALL, and
+ * Where the size of a fan-out is found out: it starts in LANE_SMALL, and
  * the worker that reads its first page sees whether that was all. If not,
  * nothing is delivered there: the fan-out moves to LANE_ACTIVE and LANE_REST
  * (flight_split). So the small lane spends one page read on a fan-out of any
@@ -15,7 +15,7 @@ enum err audience_page(struct engine *g, const struct bus_message *m,
 {
     const struct rule *rule = &g->rules[m->rule];
     *cursor = m->cursor;
-    if (rule->audience == TO_ACTOR) {
+    if (!rule_walks(rule)) {
         members[0] = m->event.actor;
         *n = 1;
         cursor->end = true;
@@ -41,6 +41,6 @@ bool audience_is_last(const struct bus_message *m, const struct audience_cursor 
 bool audience_is_large(const struct engine *g, const struct bus_message *m,
                        const struct audience_cursor *cursor)
 {
-    return m->lane == LANE_SMALL && !is_retry(m->kind) &&
-           g->rules[m->rule].audience == TO_FOLLOWERS && !cursor->end;
+    return m->lane == LANE_SMALL && !is_retry(m->kind) && rule_walks(&g->rules[m->rule]) &&
+           !cursor->end;
 }

@@ -49,9 +49,10 @@ static void check_rule(const struct rule *rule)
     CHECK(rule->lane < LANE_COUNT && rule->lane != LANE_REPLAY);
     CHECK(!rule->sink != !rule->tx_sink);
     CHECK(!rule->tx_sink || (rule->effect == EFFECT_TRUTH && rule->inbox != INBOX_OFF));
-    CHECK(rule->audience == TO_ACTOR || (rule->batch > 0 && rule->batch <= ENGINE_BATCH_MAX));
+    CHECK(!rule_walks(rule) || (rule->batch > 0 && rule->batch <= ENGINE_BATCH_MAX));
     /* Members of a walk are handles, which mean nothing to the next process. */
-    CHECK(rule->inbox != INBOX_BY_EVENT || rule->audience == TO_ACTOR);
+    CHECK(rule->inbox != INBOX_BY_EVENT || !rule_walks(rule));
+    CHECK(!rule->rest_sink || (rule->inbox == INBOX_OFF && rule_walks(rule)));
     CHECK(rule->inbox != INBOX_BY_KEY || rule->business_key);
     CHECK(rule->effect != EFFECT_OUTSIDE || rule->channel);
 }
@@ -139,6 +140,7 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
     g->rules = rules;
     g->rule_count = rule_count;
     g->env = env;
+    g->env.active_within_ms = config->active_within_ms;
     g->bus = bus;
     index_rules(g);
     make_life(g);

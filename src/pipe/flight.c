@@ -56,7 +56,7 @@ static void make_cells(struct flight *f, size_t rule_count)
             f->cell_of[i][lane] = -1;
         uint16_t rule = (uint16_t)i;
         add_cell(f, rule, f->rules[i].lane);
-        if (f->rules[i].lane == LANE_SMALL && f->rules[i].audience == TO_FOLLOWERS) {
+        if (f->rules[i].lane == LANE_SMALL && rule_walks(&f->rules[i])) {
             add_cell(f, rule, LANE_ACTIVE);
             add_cell(f, rule, LANE_REST);
         }
@@ -267,7 +267,7 @@ static void add_units(struct flight *f, uint32_t seat, uint32_t mask, const uint
     for (uint32_t left = mask; left; left &= left - 1) {
         uint16_t rule = rules[__builtin_ctz(left)];
         enum lane lane = s->kind == SEAT_REPLAY ? LANE_REPLAY : f->rules[rule].lane;
-        s->walks = (uint16_t)(s->walks + (f->rules[rule].audience == TO_FOLLOWERS));
+        s->walks = (uint16_t)(s->walks + rule_walks(&f->rules[rule]));
         admit(f, flight_add_unit(f, seat, rule, lane, &start, 0));
     }
 }

@@ -219,11 +219,11 @@ static void split(struct engine *g, struct outcomes *o, const struct bus_message
 static void count(struct engine *g, struct outcomes *o, const struct bus_message *m,
                   const struct bus_report *r, const char *skipped_as)
 {
-    bool to_followers = g->rules[m->rule].audience == TO_FOLLOWERS;
+    bool walks = rule_walks(&g->rules[m->rule]);
     o->delivered += r->delivered;
     o->repeated += r->repeated + r->duplicates;
     o->skipped += r->skipped;
-    outcome_note(o, m, TRACE_BATCH, to_followers ? r->members : 1, r->delivered, NULL);
+    outcome_note(o, m, TRACE_BATCH, walks ? r->members : 1, r->delivered, NULL);
     if (r->skipped)
         outcome_note(o, m, TRACE_SKIPPED, r->skipped, 0, skipped_as);
     if (r->duplicates)
@@ -316,8 +316,8 @@ static bool unit_of(const struct engine *g, const struct bus_message *m, struct 
         return false;
     const struct rule *rule = &g->rules[m->rule];
     const struct bus_report *r = &m->report;
-    bool splits = rule->audience == TO_FOLLOWERS && rule->lane == LANE_SMALL &&
-                  m->cursor.part == AUDIENCE_ALL && !is_retry(m->kind);
+    bool splits = rule_walks(rule) && rule->lane == LANE_SMALL && m->cursor.part == AUDIENCE_ALL &&
+                  !is_retry(m->kind);
     if (r->kind == REPORT_NONE || r->kind > REPORT_FAILED || r->error >= ERR_KINDS ||
         (r->kind == REPORT_FAILED && r->error == OK) || (r->kind == REPORT_SPLIT && !splits))
         return false;

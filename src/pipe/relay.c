@@ -92,7 +92,7 @@ static uint32_t wanted_by(struct engine *g, const struct event *e)
 
 /* Of an event that is delivered again after a start: what the books have stays
  * with them, and what is settled is repeated only where its effect was lost. A
- * walk over followers is repeated even when the books have a page of it: the
+ * walk over an audience is repeated even when the books have a page of it: the
  * others may be lost. */
 static uint32_t wanted_again(struct engine *g, const struct event *e, uint32_t mask,
                              enum outbox_state state, const struct outbox_slice *slice)
@@ -101,7 +101,7 @@ static uint32_t wanted_again(struct engine *g, const struct event *e, uint32_t m
         const struct rule *rule = &g->rules[g->rules_on[e->type][i]];
         bool keep = state == OUTBOX_PENDING || rule->effect == EFFECT_VIEWS;
         for (size_t b = 0; keep && b < slice->booked_count; b++) {
-            if (slice->booked[b].event == e->id && rule->audience == TO_ACTOR &&
+            if (slice->booked[b].event == e->id && !rule_walks(rule) &&
                 strcmp(slice->booked[b].consumer, rule->consumer) == 0)
                 keep = false;
         }

@@ -58,8 +58,8 @@ enum err replay_check(const struct replay_spec *spec, const struct rule *rules, 
                       int64_t inbox_ms, int64_t oldest_kept_ms, int64_t now_ms, char why[300]);
 
 /* The dry run, in slices: call until `end`. Counts what start would do, for each event and rule of
- * the consumer. What a TO_ACTOR rule's inbox remembers is looked up; of a TO_FOLLOWERS rule with an
- * inbox nothing is known without walking its audience, so each event counts as one that would act,
+ * the consumer. What a TO_ACTOR rule's inbox remembers is looked up; of a walk with an inbox
+ * nothing is known without walking its audience, so each event counts as one that would act,
  * and its inbox decides, member by member, when it does. Of a spec without an end each slice sees
  * what is there by then: give it one first, so that plan and start mean the same events. */
 struct replay_plan {
@@ -79,7 +79,7 @@ struct replay_plan {
     } channels[REPLAY_CHANNELS_MAX];
     size_t channel_count;
     uint64_t first, last; /* ids of the first and last that match; 0: none */
-    uint64_t members; /* of would_act: TO_ACTOR rules one each; TO_FOLLOWERS are not counted here */
+    uint64_t members;     /* of would_act: TO_ACTOR rules one each; walks are not counted here */
 };
 /* Looks at no more than `max_rows` rows of the outbox. On failure the plan is as it was. */
 enum err replay_plan_slice(struct tx *tx, const struct replay_spec *spec, const struct rule *rules,

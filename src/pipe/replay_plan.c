@@ -61,7 +61,7 @@ static enum err count_rule(struct tx *tx, const struct replay_spec *spec, const 
         count_channel(plan, channel_of(rule), false);
         return OK;
     }
-    if (rule->inbox != INBOX_OFF && rule->audience == TO_ACTOR) {
+    if (rule->inbox != INBOX_OFF && !rule_walks(rule)) {
         struct inbox_key key;
         enum inbox_answer answer;
         inbox_key_of(rule, e, e->actor, &key);
@@ -74,7 +74,7 @@ static enum err count_rule(struct tx *tx, const struct replay_spec *spec, const 
             return OK;
     }
     plan->would_act++;
-    plan->members += rule->audience == TO_ACTOR;
+    plan->members += !rule_walks(rule);
     count_channel(plan, channel_of(rule), true);
     return OK;
 }

@@ -148,15 +148,15 @@ static void feel_well(struct engine *g, const struct bus_message *m)
 static void succeed(struct engine *g, struct tally *t, const struct bus_message *m,
                     struct bus_report *r, size_t n, const struct act *a)
 {
-    bool to_followers = g->rules[m->rule].audience == TO_FOLLOWERS;
+    bool walks = rule_walks(&g->rules[m->rule]);
     t->succeeded++;
     feel_well(g, m);
-    r->members = to_followers ? (uint32_t)n : 0;
+    r->members = walks ? (uint32_t)n : 0;
     r->delivered = (uint32_t)a->result.delivered;
     r->repeated = (uint32_t)a->result.repeated;
     r->skipped = (uint32_t)a->result.skipped;
     r->duplicates = (uint32_t)a->duplicates;
-    if (!to_followers && a->result.again)
+    if (!walks && a->result.again)
         r->kind = REPORT_AGAIN;
     else
         r->kind = !r->at_end && !r->ahead ? REPORT_MOVED : REPORT_DONE;
@@ -168,8 +168,8 @@ static void succeed(struct engine *g, struct tally *t, const struct bus_message 
 static void deliver_page(struct engine *g, struct tally *t, const struct bus_message *m,
                          const struct audience_cursor *cursor, const uint64_t *members, size_t n)
 {
-    bool to_followers = g->rules[m->rule].audience == TO_FOLLOWERS;
-    t->weight += to_followers ? n : WORKER_MEMBERS;
+    bool walks = rule_walks(&g->rules[m->rule]);
+    t->weight += walks ? n : WORKER_MEMBERS;
     bool last = audience_is_last(m, cursor);
     bool ahead = !last && !must_be_careful(g, m) && go_ahead(g, t, m, cursor);
     struct bus_report r = {.next = cursor->after, .ahead = ahead, .at_end = last};
@@ -257,8 +257,8 @@ struct crowd {
 static bool may_go_together(struct engine *g, const struct bus_message *m)
 {
     const struct rule *rule = &g->rules[m->rule];
-    return rule->sinks && rule->inbox == INBOX_OFF && rule->audience == TO_FOLLOWERS &&
-           !is_retry(m->kind) && m->until == 0;
+    return rule->sinks && rule->inbox == INBOX_OFF && rule_walks(rule) && !is_retry(m->kind) &&
+           m->until == 0;
 }
 
 /* Keeps those whose audience was read as a whole; the others are worked on by themselves. */

@@ -40,6 +40,7 @@ enum event_keep { EVENT_STORED, EVENT_PASSING };
     X(AUTHOR_BECAME_CELEBRITY, "author.became_celebrity", 1, STORED) /* author  -  followers */    \
     X(AUTHOR_CEASED_CELEBRITY, "author.ceased_celebrity", 1, STORED) /* author  -  followers */    \
     X(GROUP_CREATED,     "group.created",     1, STORED)  /* group     creator    its kind      */ \
+    X(GROUP_MENTIONS,    "group.mentions",    1, STORED)  /* group     author     seq           */ \
     X(GROUP_MESSAGE,     "group.message",     1, STORED)  /* group     author     seq           */ \
     X(GROUP_ENTRY,       "group.entry",       1, STORED)  /* group     author     seq           */ \
     X(GROUP_JOINED,      "group.joined",      1, STORED)  /* group     member     seq           */ \

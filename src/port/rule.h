@@ -20,6 +20,7 @@ struct cards;
 
 enum audience_kind {
     TO_FOLLOWERS, /* of the event's actor, in batches */
+    TO_MEMBERS,   /* of the event's actor, a group, in batches */
     TO_ACTOR,     /* the actor alone: members[0] is the account id itself, not a handle */
 };
 
@@ -27,13 +28,14 @@ enum audience_kind {
  * most, freshness target in ms (0: none), ordered: events of one key (the actor) one after another.
  * The first lane is served first. */
 /* clang-format off */
-#define LANE_TABLE(X)                                                                            \
-    X(GRAPH,   "graph",   10, 0,   100000, 2000,   true)  /* one person's backfill or removal */ \
-    X(SMALL,   "small",   10, 0,   16384,  2000,   false) /* posts to few followers */           \
-    X(ACTIVE,  "active",  10, 0,   10000,  5000,   false) /* large: people seen lately */        \
-    X(REST,    "rest",    10, 0,   10000,  30000,  false) /* large: everybody else */            \
-    X(CLEANUP, "cleanup", 2,  400, 100000, 600000, false) /* deleted posts and accounts */       \
-    X(REPLAY,  "replay",  2,  0,   1000,   0,      false) /* in the rule's own order */
+#define LANE_TABLE(X)                                                                             \
+    X(MENTIONS, "mentions", 10, 0,   16384,  1000,   false) /* messages to those they name */     \
+    X(GRAPH,    "graph",    10, 0,   100000, 2000,   true)  /* one person's backfill or removal */ \
+    X(SMALL,    "small",    10, 0,   16384,  2000,   false) /* posts and messages to few */       \
+    X(ACTIVE,   "active",   10, 0,   10000,  5000,   false) /* large: people seen lately */       \
+    X(REST,     "rest",     10, 0,   10000,  30000,  false) /* large: everybody else */           \
+    X(CLEANUP,  "cleanup",  2,  400, 100000, 600000, false) /* deleted posts and accounts */      \
+    X(REPLAY,   "replay",   2,  0,   1000,   0,      false) /* in the rule's own order */
 
 enum lane {
 #define LANE_ENUM(name, wire, concurrency, rate, limit, target_ms, ordered) LANE_##name,
@@ -49,7 +51,10 @@ struct sink_env {
     struct cards *cards;
     struct clock *clock;
     const _Atomic int64_t *celebrity_threshold; /* as it is now; NULL where no sink asks */
-    void *user;                                 /* of the sinks; the engine does not look */
+    int64_t group_pull_threshold; /* members from which a group's message is pulled by those who
+                                     were not here lately; 0: everybody is pushed to */
+    int64_t active_within_ms;     /* what "lately" is; the engine's own */
+    void *user;                   /* of the sinks; the engine does not look */
 };
 
 struct sink_result {
@@ -113,10 +118,11 @@ struct rule {
     enum audience_kind audience;
     sink_fn sink;       /* or … */
     tx_sink_fn tx_sink; /* … this one, with EFFECT_TRUTH and an inbox */
+    sink_fn rest_sink;  /* NULL: sink. For AUDIENCE_REST, those of a large audience who were not
+                           here lately; without an inbox */
     sinks_fn sinks;     /* NULL: none. For whole audiences that are small, where each call of the
                            sink would be a trip; without an inbox */
-    enum lane
-        lane; /* TO_FOLLOWERS in LANE_SMALL: moved to ACTIVE and REST when more than one batch */
+    enum lane lane; /* a walk in LANE_SMALL: moved to ACTIVE and REST when more than one batch */
     uint16_t batch; /* members a call at most; with an inbox the sink gets them one by one */
     enum priority priority;
     enum effect effect;
@@ -127,6 +133,12 @@ struct rule {
     bool visible;           /* do people notice when it is late? */
     const char *late_means; /* what they notice, or why nothing */
 };
+
+/* Does a rule go through an audience page by page? Its members are then handles of the views. */
+static inline bool rule_walks(const struct rule *rule)
+{
+    return rule->audience != TO_ACTOR;
+}
 
 const char *lane_name(enum lane lane);
 bool lane_parse(struct str name, enum lane *lane);

@@ -189,6 +189,8 @@ struct views_ops {
     enum err (*visible)(struct views *v, uint64_t viewer, const uint64_t *authors, size_t n,
                         bool *out);
     enum err (*stamp)(struct views *v, uint64_t viewer, struct view_stamp *stamp, bool *same);
+    enum err (*seen)(struct views *v, const uint64_t *members, size_t n, int64_t since_ms,
+                     bool *out);
     enum err (*sweep)(struct views *v, int64_t seen_before_ms, size_t max_accounts, size_t *dropped,
                       bool *wrapped);
     enum err (*neighbours)(struct views *v, uint64_t account, bool followers, uint64_t after,
@@ -356,6 +358,13 @@ static inline enum err views_sweep(struct views *v, int64_t seen_before_ms, size
                                    size_t *dropped, bool *wrapped)
 {
     return v->ops->sweep(v, seen_before_ms, max_accounts, dropped, wrapped);
+}
+
+/* out[i]: has this member been here since? As far as is known: to decide what to spend on whom. */
+static inline enum err views_seen(struct views *v, const uint64_t *members, size_t n,
+                                  int64_t since_ms, bool *out)
+{
+    return v->ops->seen(v, members, n, since_ms, out);
 }
 
 /* Account ids, in rising order above `after`: followers of / followed by `account`. Followers of a

@@ -181,7 +181,7 @@ def _(data, folder):
     expect(fantail("status", "--data", data), 0, out=r"(?m)^views +2 accounts, 1 follows")
     status = json.loads(expect(fantail("status", "--json", "--data", data), 0).stdout)
     equal(status["views"]["accounts"], 2)
-    equal({lane["name"] for lane in status["engine"]["lanes"]}, {"graph", "small", "active", "rest", "cleanup", "replay"})
+    equal({lane["name"] for lane in status["engine"]["lanes"]}, {"mentions", "graph", "small", "active", "rest", "cleanup", "replay"})
 
 
 @each_way("keys are created, listed and revoked")

@@ -358,7 +358,7 @@ def _():
     status = operator.get("/v1/admin/status").expect(200).json
     for part in ("engine", "views", "cards", "db", "http", "auth", "audit", "celebrity"):
         check(part in status, part)
-    equal([lane["name"] for lane in status["engine"]["lanes"]], ["graph", "small", "active", "rest", "cleanup", "replay"])
+    equal([lane["name"] for lane in status["engine"]["lanes"]], ["mentions", "graph", "small", "active", "rest", "cleanup", "replay"])
     mine = post(ADA, "explain me").expect(201).json
     SERVER.drain()
     for who in (ADA.id, "ada", "@ada"):
@@ -441,7 +441,7 @@ def _():
     for name in ("fantail_build_info", "fantail_db_commits_total", "fantail_audit_drift", "fantail_celebrity_threshold",
                  "fantail_card_hit_rate", "fantail_pool_reads_depth"):
         check(any(key.split("{")[0] == name for key in metrics), name)
-    for lane in ("graph", "small", "active", "rest", "cleanup"):
+    for lane in ("mentions", "graph", "small", "active", "rest", "cleanup"):
         check(f'fantail_lane_oldest_age_seconds{{lane="{lane}"}}' in metrics, lane)
     check(metrics['fantail_http_answers_total{route="posts_create",class="2xx"}'] > 0)
 

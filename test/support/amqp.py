@@ -5,7 +5,7 @@ import socket
 import struct
 import urllib.parse
 
-LANES = ("graph", "small", "active", "rest", "cleanup", "replay", "reports")
+LANES = ("mentions", "graph", "small", "active", "rest", "cleanup", "replay", "reports")
 DELAYS = ("2s", "8s", "32s", "128s", "240s")
 METHOD, FRAME_END = 1, b"\xce"
 # class, method

@@ -279,8 +279,9 @@ static struct bus *open_rabbitmq(struct test_engines *t, struct clock *clock, co
     if (e)
         printf("# %s\n", detail);
     EXPECT(e == OK);
-    struct bus *bus = bus_spill_new(bus_local_new(LANE_COUNT + 1, limits), remote,
-                                    1U << LANE_SMALL | 1U << LANE_GRAPH, SPILL_ROOM);
+    struct bus *bus =
+        bus_spill_new(bus_local_new(LANE_COUNT + 1, limits), remote,
+                      1U << LANE_SMALL | 1U << LANE_GRAPH | 1U << LANE_MENTIONS, SPILL_ROOM);
     bus_spill_hold(bus, t->bus_opened++ % 2 == 0);
     return bus;
 }

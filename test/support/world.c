@@ -99,10 +99,15 @@ void world_close(struct world *w)
 static enum err clear_tables(struct tx *tx, void *arg)
 {
     static const char *const tables[] = {
-        "DELETE FROM accounts",      "DELETE FROM sessions",    "DELETE FROM follows",
-        "DELETE FROM blocks",        "DELETE FROM mutes",       "DELETE FROM posts",
-        "DELETE FROM post_versions", "DELETE FROM likes",       "DELETE FROM comments",
-        "DELETE FROM outbox",        "DELETE FROM idempotency",
+        "DELETE FROM accounts",       "DELETE FROM sessions",
+        "DELETE FROM follows",        "DELETE FROM blocks",
+        "DELETE FROM mutes",          "DELETE FROM posts",
+        "DELETE FROM post_versions",  "DELETE FROM likes",
+        "DELETE FROM comments",       "DELETE FROM outbox",
+        "DELETE FROM idempotency",    "DELETE FROM groups",
+        "DELETE FROM group_members",  "DELETE FROM group_log",
+        "DELETE FROM group_mentions", "DELETE FROM group_invitations",
+        "DELETE FROM chats",
     };
     (void)arg;
     enum err e = OK;
@@ -133,6 +138,8 @@ void world_start(struct world *w, size_t timeline_cap)
     engine.mark_every_ms = 10;
     engine.shared = is_shared(w);
     engine.node = 1;
+    if (w->active_within_ms)
+        engine.active_within_ms = w->active_within_ms;
     /* One thread moves this world: the policy's plain number may be read as the sinks read theirs.
      */
     const void *threshold = &w->policy.celebrity_threshold;
@@ -140,8 +147,13 @@ void world_start(struct world *w, size_t timeline_cap)
                            .views = views,
                            .cards = w->cards,
                            .clock = &w->clock.clock,
-                           .celebrity_threshold = threshold};
-    w->engine = engine_new(&engine, model_rules, model_rule_count, env, w->bus);
+                           .celebrity_threshold = threshold,
+                           .group_pull_threshold = w->group_pull_threshold};
+    EXPECT(model_rule_count <= WORLD_RULES_MAX);
+    memcpy(w->rules, model_rules, model_rule_count * sizeof *w->rules);
+    for (size_t i = 0; w->batch_max && i < model_rule_count; i++)
+        w->rules[i].batch = w->rules[i].batch < w->batch_max ? w->rules[i].batch : w->batch_max;
+    w->engine = engine_new(&engine, w->rules, model_rule_count, env, w->bus);
     w->views = views;
     if (is_shared(w))
         engine_on_apply(w->engine, apply_again, w);

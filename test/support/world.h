@@ -17,6 +17,8 @@
 #include "port/views.h"
 #include "port/watch.h"
 
+enum { WORLD_RULES_MAX = 16 };
+
 struct world {
     char folder[64];
     struct test_engines engines;
@@ -27,6 +29,11 @@ struct world {
     struct follow_policy policy;
     uint64_t events[EVENT_TYPE_COUNT]; /* committed so far, by type */
     uint64_t last_event;               /* the greatest id of a stored one */
+    /* before world_start; 0: as they are by default */
+    uint16_t batch_max;           /* members a call of any sink at most, so that few are many */
+    int64_t active_within_ms;     /* who counts as active in large fan-outs */
+    int64_t group_pull_threshold; /* 0: nobody pulls */
+    struct rule rules[WORLD_RULES_MAX];
     /* after world_start */
     size_t cap;
     struct views *views;

@@ -106,6 +106,17 @@ void check_handles(struct memory_views *m, const uint64_t *members, size_t n)
     CHECK(n == 0 || greatest < all);
 }
 
+enum err memory_seen(struct views *v, const uint64_t *members, size_t n, int64_t since_ms,
+                     bool *out)
+{
+    struct memory_views *m = memory_of(v);
+    uint32_t since = seen_seconds(since_ms);
+    check_handles(m, members, n);
+    for (size_t i = 0; i < n; i++)
+        out[i] = atomic_load_explicit(&m->seen[members[i]], memory_order_relaxed) >= since;
+    return OK;
+}
+
 enum err memory_push(struct views *v, uint64_t post, const uint64_t *members, size_t n,
                      size_t *added)
 {

@@ -196,6 +196,8 @@ enum err apply_message(struct memory_views *m, uint32_t slot, uint32_t group,
 void drop_inbox_if_unseen(struct memory_views *m, uint32_t slot, uint32_t before, struct tally *t);
 enum err memory_inbox_push(struct views *v, uint64_t group, uint64_t activity,
                            const uint64_t *members, size_t n, size_t *changed);
+enum err memory_seen(struct views *v, const uint64_t *members, size_t n, int64_t since_ms,
+                     bool *out);
 enum err memory_inbox_drop(struct views *v, const uint64_t *members, size_t n);
 enum err memory_inbox_rebuild(struct views *v, uint64_t account, enum view_rebuild step,
                               const struct inbox_entry *entries, size_t n);

@@ -83,6 +83,7 @@ static const struct views_ops memory_ops = {
     .home = memory_home,
     .visible = memory_visible,
     .stamp = memory_stamp,
+    .seen = memory_seen,
     .sweep = memory_sweep,
     .neighbours = memory_neighbours,
     .inbox_push = memory_inbox_push,

@@ -121,6 +121,27 @@ static enum err look_up_people(struct batch *b, const uint64_t *ids, size_t n)
     return batch_flush(b);
 }
 
+enum err redis_seen(struct views *v, const uint64_t *members, size_t n, int64_t since_ms, bool *out)
+{
+    struct redis_views *r = redis_of(v);
+    struct batch *b = batch_borrow(r);
+    uint32_t since = seen_seconds(since_ms);
+    enum err e = OK;
+    for (size_t from = 0; !e && from < n; from += READ_MAX) {
+        size_t some = n - from < READ_MAX ? n - from : READ_MAX;
+        e = look_up_people(b, members + from, some);
+        for (size_t i = 0; !e && i < some; i++) {
+            struct str person = batch_text(b, i);
+            uint64_t seen;
+            out[from + i] = person.len > 1 &&
+                            str_parse_u64((struct str){person.ptr + 1, person.len - 1}, &seen) &&
+                            seen >= since;
+        }
+    }
+    batch_return(r, b);
+    return e;
+}
+
 /* Followers are read in chunks and filtered here. When the page is full the rest of the chunk is
  * still looked through, so that the last page can say that it is the last. */
 enum err redis_audience(struct views *v, uint64_t author, struct audience_cursor *cursor,

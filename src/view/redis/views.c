@@ -274,6 +274,7 @@ static const struct views_ops redis_ops = {
     .home = redis_home,
     .visible = redis_visible,
     .stamp = redis_stamp,
+    .seen = redis_seen,
     .sweep = redis_sweep,
     .neighbours = redis_neighbours,
     .inbox_push = redis_inbox_push,
