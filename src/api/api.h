@@ -28,6 +28,7 @@ struct auth;
 struct brake;
 struct cluster;
 struct edge;
+struct hints;
 struct limits;
 struct http_server;
 
@@ -48,6 +49,7 @@ struct api {
     struct limits *limits;    /* net/limits.h */
     struct page_cache *pages; /* api/page_cache.h; NULL: none are kept */
     struct brake *brake;      /* ops/brake.h; NULL: nothing is watched */
+    struct hints *hints;      /* api/hints.h; NULL: nobody can be told anything */
     struct cluster *cluster;  /* api/cluster.h; NULL: this server is alone */
     uint8_t secret[32];       /* signs cursors; from meta */
     _Atomic bool ready;       /* /readyz */
@@ -70,9 +72,10 @@ enum route_policy { POLICY_ANYONE = 1, POLICY_ACCOUNT, POLICY_ADMIN_READ, POLICY
 enum rate_class { RATE_READ, RATE_WRITE, RATE_AUTH, RATE_NONE };
 
 struct caller {
-    uint64_t account; /* 0: none */
-    uint64_t session; /* 0: not by session */
-    unsigned scopes;  /* of an API key, or all on the control socket */
+    uint64_t account;      /* 0: none */
+    uint64_t session;      /* 0: not by session */
+    int64_t expires_at_ms; /* of a JWT; 0: as long as the session, or the key */
+    unsigned scopes;       /* of an API key, or all on the control socket */
     bool control;
 };
 
@@ -96,6 +99,7 @@ struct call {
     int status;    /* the route's success status unless set; 204 sends no body */
     bool blocking; /* this run is on a thread that may block (READ, WRITE, SLOW) */
     enum call_news news;
+    struct stream *stream; /* net/stream.h: the answer does not end. The handler's reference */
     char detail[DETAIL_MAX];
     /* the dispatcher's own */
     struct db_job job;

@@ -371,6 +371,7 @@ static enum err resolve_jwt(struct question *q, char *detail)
             e = ERR_UNAUTHENTICATED;
         }
     }
+    q->entry.caller.expires_at_ms = q->claims.expires_at_ms + JWT_LEEWAY_S * INT64_C(1000);
     return e;
 }
 

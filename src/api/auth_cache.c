@@ -26,6 +26,7 @@ struct slot {
     int32_t seen_at_s;
     uint16_t scopes;
     bool control;
+    bool expires; /* a JWT, which has no session: that is when it does */
 };
 
 _Static_assert(sizeof(struct slot) == 64, "one line");
@@ -138,6 +139,10 @@ static struct slot slot_with(const uint8_t *key, uint64_t stamp, const struct au
                      .key_id = entry->key_id,
                      .scopes = (uint16_t)entry->caller.scopes,
                      .control = entry->caller.control};
+    if (!s.session && entry->caller.expires_at_ms) {
+        s.session = (uint64_t)entry->caller.expires_at_ms;
+        s.expires = true;
+    }
     memcpy(s.key, key, AUTH_KEY_BYTES);
     return s;
 }
@@ -177,7 +182,11 @@ bool auth_cache_find(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], in
     if (s && now_us < s->valid_until_us && !is_forgotten(c, s->stamp, s->account) &&
         !is_forgotten(c, s->stamp, s->key_id)) {
         found = true;
-        *caller = (struct caller){s->account, s->session, s->scopes, s->control};
+        *caller = (struct caller){.account = s->account,
+                                  .session = s->expires ? 0 : s->session,
+                                  .expires_at_ms = s->expires ? (int64_t)s->session : 0,
+                                  .scopes = s->scopes,
+                                  .control = s->control};
         if (now_us - s->seen_at_s * INT64_C(1000000) >= seen_every_us && caller->account) {
             s->seen_at_s = seconds_of(now_us);
             *mark_seen = true;

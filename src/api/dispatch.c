@@ -22,6 +22,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "net/limits.h"
+#include "net/stream.h"
 #include "ops/brake.h"
 #include "port/watch.h"
 
@@ -123,7 +124,13 @@ static void send_answer(struct request *r, enum err kind)
     atomic_fetch_add_explicit(&stats->by_class[x->status / 100], 1, memory_order_relaxed);
     hist_record(&stats->took_us, took_us > 0 ? (uint64_t)took_us : 1);
     log_request(r, kind, took_us);
-    http_answer(x);
+    struct stream *stream = r->call.stream;
+    if (!stream) {
+        http_answer(x);
+        return;
+    }
+    stream_start(stream, x);
+    stream_unref(stream);
 }
 
 static void finish(struct request *r, enum err kind)

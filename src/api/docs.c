@@ -21,6 +21,12 @@ static const struct {
              "newest first, to any depth."},
     {"Groups", "Everyone in a group agrees on one history: every entry has the next number, and a "
                "gap between two numbers is a range to ask for. A chat is a group of two."},
+    {"Stream",
+     "One connection that says what is new, as Server-Sent Events, so that nobody has to "
+     "ask every few seconds. Events are hints without content: <code>group</code> names a "
+     "group and its newest number, <code>feed</code> a new post, <code>read</code> how far "
+     "another device has read. After <code>hello</code>, and after each reconnection, read "
+     "what was missed: the numbers of a group have no gaps."},
     {"Events", "For other systems, such as search, analytics or a CRM: every stored event in "
                "order, at least once, "
                "each consumer at its own position."},

@@ -72,8 +72,10 @@ HANDLER(messages_list);        /* READ  GET    /v1/groups/{id}/messages?after=|b
 HANDLER(messages_edit);        /* WRITE PATCH  /v1/groups/{id}/messages/{seq} */
 HANDLER(messages_delete);      /* WRITE DELETE /v1/groups/{id}/messages/{seq} */
 /* inbox.c */
-HANDLER(inbox_show);           /* READ  GET    /v1/inbox */
+HANDLER(inbox_show);           /* INLINE GET   /v1/inbox: always on a blocking thread */
 HANDLER(read_put);             /* WRITE PUT    /v1/groups/{id}/read {"seq"} */
+/* stream.c */
+HANDLER(stream_open);          /* INLINE GET   /v1/stream: an answer that does not end */
 /* admin.c: what the command line uses, too */
 /* An account by id, @username or username. */
 enum err account_look_up(struct tx *tx, struct str name, struct arena *arena, struct account *out);

@@ -12,29 +12,29 @@ static enum err query_archived(struct call *c, bool *out)
     return e;
 }
 
+/* Always on a thread that may block, without a transaction: the views are asked before truth. */
 enum err inbox_show(struct call *c, struct tx *tx)
 {
-    uint64_t groups[INBOX_LIMIT_MAX + 1], activities[INBOX_LIMIT_MAX + 1], below;
-    size_t limit, n = 0, count = 0;
+    (void)tx;
+    size_t limit;
+    uint64_t below;
     bool archived;
+    if (!c->blocking)
+        return ERR_NEEDS_TRUTH;
     enum err e = call_page(c, INBOX_LIMIT_DEFAULT, INBOX_LIMIT_MAX, &limit, &below);
     if (!e)
         e = query_archived(c, &archived);
-    if (!e) /* one more than the page, to know whether it is the last */
-        e = inbox_from_truth(tx, c->caller.account, below, archived, limit + 1, groups, activities,
-                             &n);
     if (e)
         return e;
-    bool more = n > limit;
-    n = more ? limit : n;
-    struct inbox_item *items = ARENA_ARRAY(&c->x->arena, struct inbox_item, n + 1);
-    e = inbox_items(tx, c->caller.account, groups, n, &c->x->arena, items, &count);
+    struct inbox_page *page = ARENA_NEW(&c->x->arena, struct inbox_page);
+    e = inbox_page_read(c->api->views, c->api->db, c->caller.account, below, archived, limit,
+                        &c->x->arena, page);
     if (e)
         return e;
     call_list_begin(c);
-    for (size_t i = 0; i < count; i++)
-        inbox_item_write(&c->json, &items[i]);
-    call_list_end(c, more ? activities[n - 1] : 0);
+    for (size_t i = 0; i < page->count; i++)
+        inbox_item_write(&c->json, &page->items[i]);
+    call_list_end(c, page->next_below);
     return OK;
 }
 

@@ -12,10 +12,12 @@
 #include "api/cluster.h"
 #include "api/edge.h"
 #include "api/handlers.h"
+#include "api/hints.h"
 #include "api/hot_groups.h"
 #include "api/nodes.h"
 #include "api/page_cache.h"
 #include "api/status.h"
+#include "net/hub.h"
 #include "ops/brake.h"
 
 enum { AGES_KEPT_US = 5 * 1000 * 1000, AGES_POOL_DEPTH = 64 };
@@ -29,6 +31,8 @@ struct snapshot {
     struct page_cache_stats pages;
     struct watch_stats watch;
     struct auth_stats auth;
+    struct hub_stats hub;
+    struct hints_stats hints;
     double start_s, card_hit_rate;
     uint64_t shed, limited, replayed, braked, group_limited;
     struct hot_groups_look groups;
@@ -60,6 +64,18 @@ struct snapshot {
     X("http_sent_bytes_total", "counter", "Bytes sent.", s->http.bytes_out)                        \
     X("http_shed_total", "counter", "Requests answered 503 because a queue was full.", s->shed)    \
     X("http_limited_total", "counter", "Requests answered 429.", s->limited)                       \
+    X("streams", "gauge", "Open streams.", s->hub.streams)                                         \
+    X("streams_refused_total", "counter", "Streams for which there was no room.", s->hub.refused)  \
+    X("streams_slow_total", "counter", "Streams cut off because their client read too slowly.",    \
+      s->hub.slow)                                                                                 \
+    X("stream_frames_total", "counter", "Frames that streams took.", s->hub.sent)                  \
+    X("hint_looks_total", "counter", "Looks at the inbox or feed of somebody with a stream.",      \
+      s->hints.looks)                                                                              \
+    X("hint_looks_failed_total", "counter", "Of these, in vain: they are repeated.",               \
+      s->hints.failed)                                                                             \
+    X("hints_total", "counter", "What people with a stream were told.", s->hints.sent)             \
+    X("hints_missed_total", "counter", "Read marks that other nodes were not told of.",            \
+      s->hints.missed)                                                                             \
     X("group_limited_total", "counter",                                                            \
       "Of these, entries refused because their group writes too much.", s->group_limited)         \
     X("group_entries_per_second", "gauge",                                                         \
@@ -261,6 +277,10 @@ static void take_snapshot(struct api *api, struct arena *arena, struct snapshot 
     if (api->watch)
         watch_stats(api->watch, &s->watch);
     auth_stats(api->auth, &s->auth);
+    if (api->hints) {
+        hub_stats(hints_hub(api->hints), &s->hub);
+        hints_stats(api->hints, &s->hints);
+    }
     hot_groups_look(api->edge->groups, clock_mono_us(api->clock), &s->groups);
     uint64_t asked = s->cards.post_hits + s->cards.post_misses;
     s->card_hit_rate = asked ? (double)s->cards.post_hits / (double)asked : 0;

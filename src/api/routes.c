@@ -144,9 +144,13 @@ const struct route routes[] = {
     ROUTE(PUT, "/v1/accounts/{id}/chat", chat_put, WRITE, ACCOUNT, WRITE, NULL, "Group", 200,
           KEYED | CONFLICTS, "",
           "The chat with the account: a group of two. 201: made by this")
-    ROUTE(GET, "/v1/inbox", inbox_show, READ, ACCOUNT, READ, NULL, "InboxList", 200, PAGED,
+    ROUTE(GET, "/v1/inbox", inbox_show, INLINE, ACCOUNT, READ, NULL, "InboxList", 200, PAGED,
           "archived=true: the archived ones instead",
           "The caller's groups and chats, newest activity first, with what is unread")
+    ROUTE(GET, "/v1/stream", stream_open, INLINE, ACCOUNT, READ, NULL, "text/event-stream", 200, 0,
+          "",
+          "Events of what is new: hello {account}, group {group, seq}, feed {id}, read {group, seq}, "
+          "bye {reason}")
 
     /* admin */
     ROUTE(GET, "/v1/admin/status", admin_status, SLOW, ADMIN_READ, READ, NULL, "Status", 200, 0, "",
@@ -452,7 +456,7 @@ const char *route_tag(const struct route *route)
         {"feed", "Feed"},         {"events", "Events"},     {"consumers", "Events"},
         {"groups", "Groups"},     {"members", "Groups"},    {"invitations", "Groups"},
         {"messages", "Groups"},   {"read", "Groups"},       {"chat", "Groups"},
-        {"inbox", "Groups"},
+        {"inbox", "Groups"},      {"stream", "Stream"},
     };
     if (str_starts(route->path, STR("/v1/admin/")))
         return "Administration";

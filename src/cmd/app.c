@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "api/auth.h"
+#include "api/hints.h"
 #include "api/idempotency.h"
 #include "base/check.h"
 #include "base/fault.h"
@@ -75,6 +76,7 @@ struct app {
     struct brake brake;
     struct runner *runners[ENGINE_REPLAYS + 1]; /* by whom the engine wakes */
     struct runner *tidy;                        /* housekeeping: by the clock alone */
+    struct runner *hints;                       /* what people with a stream are told */
     struct runner *member;                      /* shared: beats, leading, the views' state */
 };
 
@@ -97,6 +99,7 @@ static void committed(void *ctx, const struct event *events, size_t n)
             membership_views_lost(&app->membership);
     }
     auth_committed(app->api.auth, events, n);
+    hints_committed(app->api.hints, events, n);
     FAULT(outbox_after_commit);
     engine_offer(app->api.engine, events, n);
 }
@@ -250,6 +253,27 @@ static enum err make_engine(struct app *app, char *why)
     return OK;
 }
 
+static void hints_wanted(void *ctx)
+{
+    struct app *app = ctx;
+    runner_wake(app->hints);
+}
+
+static void make_hints(struct app *app)
+{
+    struct api *api = &app->api;
+    const struct settings *s = app->settings;
+    api->hints = hints_new(&(struct hints_config){.db = api->db,
+                                                  .views = api->views,
+                                                  .cards = api->cards,
+                                                  .watch = api->watch,
+                                                  .clock = api->clock,
+                                                  .streams_max = (size_t)s->streams_max,
+                                                  .person_max = (unsigned)s->streams_person,
+                                                  .wake = hints_wanted,
+                                                  .wake_ctx = app});
+}
+
 static enum err make_doors(struct app *app, char *why)
 {
     struct api *api = &app->api;
@@ -305,8 +329,10 @@ static enum err build(struct app *app, app_loading loading, void *ctx, char *why
         e = join(app, why);
     if (!e)
         e = load_views(app, loading, ctx, why);
-    if (!e)
+    if (!e) {
+        make_hints(app);
         e = make_engine(app, why);
+    }
     if (!e)
         e = make_doors(app, why);
     if (e && why[0] == '\0')
@@ -328,6 +354,7 @@ enum err app_open(const struct settings *settings, app_loading loading, void *ct
     for (size_t i = 0; i < COUNT_OF(app->runners); i++)
         app->runners[i] = runner_new();
     app->tidy = runner_new();
+    app->hints = runner_new();
     app->member = runner_new();
     applied_init(&app->applied);
     enum err e = build(app, loading, ctx, why);
@@ -372,6 +399,7 @@ enum err app_listen(struct app *app, const char *host, uint16_t port, const char
                    : cores > 0              ? (unsigned)cores
                                             : 1;
     config.connections_max = (unsigned)app->settings->connections_max;
+    config.stream_heartbeat_ms = app->settings->stream_heartbeat_ms;
     config.handler = api_handle;
     config.handler_ctx = &app->api;
     char detail[200] = "";
@@ -479,6 +507,11 @@ static int64_t lead_step(void *arg)
     return again_us;
 }
 
+static int64_t tell_step(void *app)
+{
+    return hints_step(((struct app *)app)->api.hints);
+}
+
 static int64_t visits_step(void *app)
 {
     return auth_seen_step(((struct app *)app)->api.auth);
@@ -524,6 +557,7 @@ bool app_start_workers(struct app *app)
 {
     unsigned workers = (unsigned)app->settings->fan_out_workers;
     bool ok = start_leading(app) && runner_add(app->tidy, "brake", brake_step, app, 1, 0) &&
+              runner_add(app->hints, "hints", tell_step, app, 1, 0) &&
               runner_add(app->tidy, "seen", visits_step, app, 1, WORKER_NICE);
     if (ok && (app->roles & ROLE_WORKER))
         ok = runner_add(app->runners[ENGINE_WORKERS], "deliver", worker_step, app, workers,
@@ -563,6 +597,7 @@ static void free_all(struct app *app)
         celebrity_keeper_done(&app->keeper);
     if (app->api_made)
         api_close(api);
+    hints_free(api->hints);
     if (api->db)
         db_free(api->db);
     if (api->views)
@@ -574,6 +609,7 @@ static void free_all(struct app *app)
     for (size_t i = 0; i < COUNT_OF(app->runners); i++)
         runner_free(app->runners[i]);
     runner_free(app->tidy);
+    runner_free(app->hints);
     runner_free(app->member);
     membership_done(&app->membership);
     applied_done(&app->applied);
@@ -593,6 +629,7 @@ void app_close(struct app *app, int64_t grace_ms)
     bool ended = runner_stop(app->tidy, STOP_MS);
     for (size_t i = 0; i < COUNT_OF(app->runners); i++)
         ended = runner_stop(app->runners[i], STOP_MS) && ended;
+    ended = runner_stop(app->hints, STOP_MS) && ended;
     ended = runner_stop(app->member, STOP_MS) && ended;
     if (!ended) {
         log_error("a worker does not end; the server ends without it",

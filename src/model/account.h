@@ -116,6 +116,9 @@ enum err session_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], int64
                       struct session *out);
 /* emits SESSION_ENDED; NOT_FOUND */
 enum err session_end(struct tx *tx, uint64_t account, uint64_t id);
+/* *good: the account is active and these sessions of it have not ended. */
+enum err sessions_are_good(struct tx *tx, uint64_t account, const uint64_t *ids, size_t n,
+                           int64_t now_ms, bool *good);
 enum err session_list(struct tx *tx, uint64_t account, uint64_t current, struct json_out *j);
 
 /* ---- API keys ---- */

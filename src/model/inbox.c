@@ -1,4 +1,4 @@
-/* Inboxes from truth.
+/* Inboxes from truth. Reading them through the views: inbox_read.c.
  *
  * What is unread is a subtraction: the group counts its messages, and a member's mark holds how
  * many there were up to it. So neither a message nor a read touches more than one member's row,
@@ -35,12 +35,31 @@ enum err inbox_from_truth(struct tx *tx, uint64_t account, uint64_t below, bool 
     return db_rows_done(&rows);
 }
 
+enum err inbox_all_from_truth(struct tx *tx, uint64_t account, struct inbox_entry *out, size_t max,
+                              size_t *n)
+{
+    struct db_rows rows;
+    *n = 0;
+    enum err e = tx_query(
+        tx,
+        "SELECT g.id, CASE WHEN m.joined_id > g.last_id THEN m.joined_id ELSE g.last_id END AS "
+        "activity FROM group_members m JOIN groups g ON g.id = m.group_id "
+        "WHERE m.account_id = $1 AND m.left_seq IS NULL ORDER BY activity DESC LIMIT $2",
+        DB_ARGS(DB_I64(account), DB_I64(max)), &rows);
+    if (e)
+        return e;
+    while (*n < max && db_next(&rows))
+        out[(*n)++] = (struct inbox_entry){db_id(&rows, 0), db_id(&rows, 1)};
+    return db_rows_done(&rows);
+}
+
 static void read_item(struct db_rows *rows, struct arena *arena, struct inbox_item *out)
 {
     enum { MORE = GROUP_COLUMN_COUNT };
     group_read_columns(rows, arena, &out->group);
     const struct group *g = &out->group;
     out->activity = group_activity(g);
+    out->position = 0;
     out->unread = g->messages - g->read_count;
     out->mentions = db_i64(rows, MORE);
     out->last = (struct group_entry){0};
@@ -99,6 +118,27 @@ enum err inbox_items(struct tx *tx, uint64_t account, const uint64_t *groups, si
             out[(*count)++] = found[i];
     }
     return e;
+}
+
+enum err inbox_marks(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
+                     struct group_mark *out, size_t *count)
+{
+    struct db_rows rows;
+    *count = 0;
+    CHECK(n <= INBOX_LIMIT_MAX);
+    if (n == 0)
+        return OK;
+    enum err e = tx_query(tx,
+                          "SELECT g.id, g.seq, m.read_seq FROM ids($2) AS i "
+                          "CROSS JOIN group_members m CROSS JOIN groups g "
+                          "WHERE m.group_id = i.id AND m.account_id = $1 AND m.left_seq IS NULL "
+                          "AND g.id = i.id",
+                          DB_ARGS(DB_I64(account), DB_IDS(groups, n)), &rows);
+    if (e)
+        return e;
+    while (*count < n && db_next(&rows))
+        out[(*count)++] = (struct group_mark){db_id(&rows, 0), db_i64(&rows, 1), db_i64(&rows, 2)};
+    return db_rows_done(&rows);
 }
 
 enum err inbox_mark_read(struct tx *tx, uint64_t group, uint64_t account, int64_t seq,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "model/group.h"
+#include "port/views.h"
 
 enum {
     INBOX_LIMIT_DEFAULT = 20,
@@ -15,6 +16,7 @@ enum {
 struct inbox_item {
     struct group group;
     uint64_t activity;
+    uint64_t position; /* set by inbox_page_read() alone: where it stands on the page */
     int64_t unread, mentions;
     struct group_entry last; /* the last message; seq 0: none that the person may see */
 };
@@ -32,6 +34,40 @@ enum err inbox_from_truth(struct tx *tx, uint64_t account, uint64_t below, bool 
  * is not in are left out. One query. */
 enum err inbox_items(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
                      struct arena *arena, struct inbox_item *out, size_t *count);
+
+/* The newest of all of them, archived or not, falling: what the views' inbox is made of. */
+enum err inbox_all_from_truth(struct tx *tx, uint64_t account, struct inbox_entry *out, size_t max,
+                              size_t *n);
+
+/* ---- through the views ---- */
+
+struct inbox_page {
+    struct inbox_item items[INBOX_LIMIT_MAX + 1];
+    size_t count;
+    uint64_t next_below; /* where the next page begins; 0: this was the last */
+};
+
+/* One page; blocks, never inside a transaction: it begins its own reads. Drained, it is what
+ * inbox_from_truth says, whatever has become of the views. ERR_OVERLOADED: too many are served from
+ * truth already. */
+enum err inbox_page_read(struct views *views, struct db *db, uint64_t account, uint64_t below,
+                         bool archived, size_t limit, struct arena *arena, struct inbox_page *page);
+/* The newest candidates as they stand, from the views or else from truth; blocks. */
+enum err inbox_top(struct views *views, struct db *db, uint64_t account, struct inbox_entry *out,
+                   size_t max, size_t *n);
+/* Makes a dropped inbox from truth; `anew`: one that is there. ERR_CONFLICT: there was nothing to
+ * do, or somebody else does it, or something was dropped meanwhile; ERR_OVERLOADED: too many are
+ * under way. */
+enum err inbox_rebuild(struct views *views, struct db *db, uint64_t account, bool anew);
+
+/* How far these groups (at most INBOX_LIMIT_MAX) are, and how far the account has read; those that
+ * it is not in are left out. In any order. */
+struct group_mark {
+    uint64_t group;
+    int64_t seq, read_seq;
+};
+enum err inbox_marks(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
+                     struct group_mark *out, size_t *count);
 
 /* Read up to `seq`, or to the last entry when that is lower; never back. */
 enum err inbox_mark_read(struct tx *tx, uint64_t group, uint64_t account, int64_t seq,

@@ -75,6 +75,22 @@ enum err session_end(struct tx *tx, uint64_t account, uint64_t id)
                        (struct event){.type = EVENT_SESSION_ENDED, .actor = account, .object = id});
 }
 
+enum err sessions_are_good(struct tx *tx, uint64_t account, const uint64_t *ids, size_t n,
+                           int64_t now_ms, bool *good)
+{
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "SELECT a.state, (SELECT COUNT(*) FROM sessions s "
+                          "WHERE s.account_id = a.id AND s.expires_at > $3 "
+                          "AND s.id IN (SELECT id FROM ids($2))) "
+                          "FROM accounts a WHERE a.id = $1",
+                          DB_ARGS(DB_I64(account), DB_IDS(ids, n), DB_I64(now_ms)), &rows);
+    if (e)
+        return e;
+    *good = db_next(&rows) && db_i64(&rows, 0) == ACCOUNT_ACTIVE && db_i64(&rows, 1) == (int64_t)n;
+    return db_rows_done(&rows);
+}
+
 enum err session_list(struct tx *tx, uint64_t account, uint64_t current, struct json_out *j)
 {
     struct db_rows rows;

@@ -83,6 +83,14 @@
       "reads per second and account or address; 0: no limit")                                    \
     X(group_rate, "group-rate", NUMBER, "500", 0, 1000000,                                       \
       "messages, edits and deletions per second and group, on each node; 0: no limit")           \
+    X(streams_max, "streams-max", NUMBER, "10000", 0, 1000000,                                   \
+      "open streams at most, each a connection; 0: none")                                        \
+    X(streams_person, "streams-person", NUMBER, "16", 1, 64,                                     \
+      "open streams of one person on each node")                                                 \
+    X(stream_life, "stream-life", SPAN, "1h", 1000, INT64_C(86400000),                           \
+      "after this a stream ends and its client comes back")                                      \
+    X(stream_heartbeat, "stream-heartbeat", SPAN, "20s", 100, 3600000,                           \
+      "silence of a stream that a comment ends")                                                 \
     X(retain_events, "retain-events", SPAN, "7d", 0, INT64_C(315360000000),                      \
       "how far back replays and followers of events reach")                                      \
     X(retain_deliveries, "retain-deliveries", SPAN, "3d", 0, INT64_C(315360000000),              \

@@ -69,7 +69,10 @@
  * 16. After inbox_drop() returned an inbox is dropped until a rebuild that begins later has ended.
  *     One that was under way has no result: what it has read may be what was dropped.
  * 17. Whoever is listened to is told of everything that is pushed to them or dropped after listen()
- *     returned and that may have changed something. Never while a lock is held. */
+ *     returned and that may have changed something. Never while a lock is held.
+ * 18. A remote engine does not tell. Whoever reads home() and inbox() in a trace of its watch
+ *     (port/watch.h) hears there of every change, and after touch() of each of these accounts
+ *     what was read of their inbox is not the same any more, on no node. */
 #pragma once
 
 #include <stdbool.h>
@@ -208,6 +211,7 @@ struct views_ops {
     enum err (*clear)(struct views *v);
     enum err (*loaded)(struct views *v);
     enum err (*is_complete)(struct views *v, bool *complete);
+    enum err (*touch)(struct views *v, const uint64_t *accounts, size_t n);
     void (*doubt)(struct views *v, bool on);
     void (*stats)(struct views *v, struct view_stats *out);
     void (*free)(struct views *v);
@@ -434,7 +438,7 @@ static inline enum err views_save(struct views *v, uint64_t position)
 {
     return v->ops->save(v, position);
 }
-/* The four below: remote engines only. */
+/* The five below: remote engines only. */
 static inline enum err views_clear(struct views *v)
 {
     return v->ops->clear(v);
@@ -446,6 +450,12 @@ static inline enum err views_loaded(struct views *v)
 static inline enum err views_is_complete(struct views *v, bool *complete)
 {
     return v->ops->is_complete(v, complete);
+}
+/* Something of these people has changed that is in truth alone: whoever watches them, wherever,
+ * looks again. */
+static inline enum err views_touch(struct views *v, const uint64_t *accounts, size_t n)
+{
+    return v->ops->touch(v, accounts, n);
 }
 static inline void views_doubt(struct views *v, bool on)
 {

@@ -31,10 +31,12 @@ def read(client, group, seq):
 
 
 def order(client, **more):
+    SERVER.drain()
     return [i["group"]["id"] for i in client.pages("/v1/inbox", **more)]
 
 
 def item(client, group):
+    SERVER.drain()
     return [i for i in client.pages("/v1/inbox") if i["group"]["id"] == group][0]
 
 

@@ -77,6 +77,8 @@ def make_test(caller, make):
         wrong = []
         for method, path, operation in OPERATIONS:
             body = {} if "requestBody" in operation else None
+            if path == "/v1/stream":  # an answer to GET would not end
+                method = "HEAD"
             answer = make().request(method, path_of(path), body)
             wanted = expected(operation, caller)
             refused = answer.status in (401, 403)

@@ -192,6 +192,13 @@ enum err redis_inbox_rebuild(struct views *v, uint64_t account, enum view_rebuil
 enum err redis_inbox(struct views *v, uint64_t account, uint64_t below, struct inbox_entry *out,
                      size_t max, size_t *n);
 
+/* ---- listen.c ---- */
+
+enum err redis_listen(struct views *v, uint64_t account, bool on);
+enum err redis_touch(struct views *v, const uint64_t *accounts, size_t n);
+/* In a trace, along with an inbox: who reads it hears of a touch. */
+void queue_touch_read(struct batch *b, uint64_t account);
+
 /* ---- inbox.c: the changes of groups; each is two commands, or one ---- */
 
 void queue_member(struct redis_views *r, struct batch *b, const struct view_change *c);

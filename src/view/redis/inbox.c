@@ -11,6 +11,7 @@
  * one. So a page ends between two milliseconds if it can. */
 #include "base/id.h"
 #include "view/redis/engine.h"
+#include "view/redis/watch.h"
 
 enum { PUSH_A_FLUSH = 2048, DROP_A_FLUSH = 1024, SCORE_MAX = 24 };
 
@@ -206,7 +207,7 @@ static size_t queue_page(struct batch *b, const struct key *inbox, uint64_t belo
     size_t command = batch_transaction(b, inbox->slot);
     batch_also(b, 8);
     batch_arg(b, STR("ZREVRANGEBYSCORE"));
-    batch_arg(b, key_text(inbox));
+    batch_key(b, inbox);
     batch_arg(b, (struct str){text, len});
     batch_arg(b, STR("(0"));
     batch_arg(b, STR("WITHSCORES"));
@@ -276,9 +277,12 @@ enum err redis_inbox(struct views *v, uint64_t account, uint64_t below, struct i
     struct redis_views *r = redis_of(v);
     struct key people, inbox;
     *n = 0;
-    if (is_lost(r))
+    if (is_lost(r)) {
+        watch_spoil(link_watch(r->link));
         return ERR_NEEDS_TRUTH;
+    }
     struct batch *b = batch_borrow(r);
+    batch_watch(b);
     key_of_bucket(&people, KEY_PEOPLE, bucket_of(account));
     key_of_account(&inbox, KEY_INBOX, account);
     size_t page = queue_page(b, &inbox, below, max + 1);
@@ -287,6 +291,8 @@ enum err redis_inbox(struct views *v, uint64_t account, uint64_t below, struct i
     arg_text(b, "HEXISTS");
     batch_arg(b, key_text(&people));
     batch_arg_u64(b, account);
+    if (watch_traces(link_watch(r->link)))
+        queue_touch_read(b, account);
     batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e && (is_lost(r) || !reply_is(b, complete, 1)))
@@ -298,6 +304,8 @@ enum err redis_inbox(struct views *v, uint64_t account, uint64_t below, struct i
         *n = 0;
         e = ERR_NEEDS_TRUTH;
     }
+    if (e)
+        watch_spoil(link_watch(r->link)); /* truth will be asked instead */
     batch_return(r, b);
     return e;
 }

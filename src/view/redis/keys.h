@@ -16,6 +16,7 @@ enum key_kind {
     KEY_BUILDERS = 'b', /* rebuilds under way */
     KEY_INBOX = 'i',    /* its groups */
     KEY_INBOX_BUILDERS = 'j',
+    KEY_TOUCH = 'n',     /* written when something changed that is in truth alone; short-lived */
     KEY_FOLLOWED = 'f',  /* whom it follows */
     KEY_MUTED = 'm',     /* whom it has muted */
     KEY_PULLED = 'c',    /* whom of those to pull posts from; may hold too many */

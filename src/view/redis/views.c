@@ -243,12 +243,6 @@ static enum err redis_stamp(struct views *v, uint64_t viewer, struct view_stamp 
     return ERR_NEEDS_TRUTH; /* other nodes change things without our knowing */
 }
 
-static enum err redis_listen(struct views *v, uint64_t account, bool on)
-{
-    (void)v, (void)account, (void)on;
-    return ERR_METHOD;
-}
-
 static void redis_free(struct views *v)
 {
     struct redis_views *r = redis_of(v);
@@ -286,6 +280,7 @@ static const struct views_ops redis_ops = {
     .clear = redis_clear,
     .loaded = redis_loaded,
     .is_complete = redis_is_complete,
+    .touch = redis_touch,
     .doubt = redis_doubt,
     .stats = redis_stats,
     .free = redis_free,

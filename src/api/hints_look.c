@@ -1,0 +1,311 @@
+/* One look at somebody's inbox and feed: what differs from the last one is told.
+ *
+ * Deliveries of different groups overtake each other, so "newer than the newest that was told"
+ * would miss some. The top of the inbox is remembered as it was, group by group, and compared. A
+ * group that is not among the first TOP_GROUPS when its message arrives (late, while so many others
+ * went on) is not told of; when all of the top is new at once, the client is sent to read
+ * everything (hello).
+ *
+ * The views may name groups that the person has left, and posts that they may not see. The number
+ * that a hint carries comes from truth, where membership is a condition of the query; posts are
+ * looked at as the feed does. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/hints_state.h"
+#include "base/arena.h"
+#include "base/check.h"
+#include "model/account.h"
+#include "model/inbox.h"
+#include "net/hub.h"
+#include "net/stream.h"
+
+enum { DATA_MAX = 96 };
+
+/* Of what waits in a stream, the newest of each kind and key is sent. */
+enum topic { TOPIC_GROUP = 1, TOPIC_READ, TOPIC_FEED, TOPIC_HELLO };
+
+/* ---- telling ---- */
+
+struct text {
+    char data[DATA_MAX];
+    struct frame_text frame;
+};
+
+static void say(struct text *t, const char *name, enum topic topic, uint64_t key)
+{
+    t->frame = (struct frame_text){
+        .name = str_of(name), .data = str_of(t->data), .topic = (uint32_t)topic, .key = key};
+}
+
+static void send_all(struct hints *h, uint64_t person, const struct text *t)
+{
+    if (hub_send(h->hub, &person, 1, &t->frame) > 0)
+        atomic_fetch_add_explicit(&h->sent, 1, memory_order_relaxed);
+}
+
+static void say_hello(struct text *t, uint64_t person)
+{
+    snprintf(t->data, sizeof t->data, "{\"account\":\"%llu\"}", (unsigned long long)person);
+    say(t, "hello", TOPIC_HELLO, 0);
+}
+
+void hints_greet(struct hints *h, uint64_t person, struct stream *s)
+{
+    (void)h;
+    struct text t = {.data = ""};
+    say_hello(&t, person);
+    struct frame *f = frame_new(&t.frame);
+    (void)stream_send(s, f);
+    frame_unref(f);
+}
+
+static void tell_number(struct hints *h, uint64_t person, const char *name, enum topic topic,
+                        uint64_t group, int64_t seq)
+{
+    struct text t = {.data = ""};
+    snprintf(t.data, sizeof t.data, "{\"group\":\"%llu\",\"seq\":%lld}", (unsigned long long)group,
+             (long long)seq);
+    say(&t, name, topic, group);
+    send_all(h, person, &t);
+}
+
+/* ---- the watch ---- */
+
+static void begin(struct hints *h)
+{
+    if (h->config.watch)
+        watch_begin(h->config.watch, &h->trace);
+}
+
+static void end(struct hints *h, struct watched *w)
+{
+    if (!h->config.watch)
+        return;
+    const struct watch_trace *t = &h->trace;
+    watch_end(h->config.watch, &h->trace);
+    w->looked_at_us = clock_mono_us(h->config.clock);
+    w->whole = t->whole;
+    if (!t->whole)
+        return;
+    w->generation = t->generation;
+    if (t->count != w->count || !w->reads) {
+        struct watch_read *reads = realloc(w->reads, (t->count + 1U) * sizeof *reads);
+        CHECK(reads); /* two kilobytes at most */
+        w->reads = reads;
+        w->count = t->count;
+    }
+    memcpy(w->reads, t->reads, t->count * sizeof *w->reads);
+}
+
+/* ---- the inbox ---- */
+
+struct look {
+    struct hints *h;
+    struct listener *l;
+    struct inbox_entry top[TOP_GROUPS];
+    size_t n;
+    bool changed[TOP_GROUPS];
+    size_t changes;
+    /* asked of truth */
+    bool check_sessions, allowed;
+    uint64_t sessions[LISTENER_SESSIONS_MAX];
+    size_t session_count;
+    uint64_t asked[TOP_GROUPS];
+    size_t asked_count;
+    struct group_mark marks[TOP_GROUPS];
+    size_t mark_count;
+};
+
+static const struct top_group *find_old(const struct listener *l, uint64_t group)
+{
+    for (size_t i = 0; i < l->group_count; i++)
+        if (l->groups[i].group == group)
+            return &l->groups[i];
+    return NULL;
+}
+
+static const struct group_mark *find_mark(const struct look *k, uint64_t group)
+{
+    for (size_t i = 0; i < k->mark_count; i++)
+        if (k->marks[i].group == group)
+            return &k->marks[i];
+    return NULL;
+}
+
+/* Below all that was seen, and there was more than was looked at: it only came up because others
+ * went. */
+static bool was_beyond(const struct listener *l, uint64_t activity)
+{
+    return l->group_count == TOP_GROUPS && activity <= l->groups[TOP_GROUPS - 1].activity;
+}
+
+static void compare(struct look *k)
+{
+    const struct listener *l = k->l;
+    for (size_t i = 0; i < k->n; i++) {
+        const struct top_group *old = find_old(l, k->top[i].group);
+        k->changed[i] =
+            old ? old->activity != k->top[i].activity : !was_beyond(l, k->top[i].activity);
+        k->changes += k->changed[i];
+    }
+}
+
+static enum err read_truth(struct tx *tx, void *arg)
+{
+    struct look *k = arg;
+    enum err e = OK;
+    k->allowed = true;
+    k->mark_count = 0;
+    if (k->check_sessions)
+        e = sessions_are_good(tx, k->l->person, k->sessions, k->session_count,
+                              clock_wall_ms(k->h->config.clock), &k->allowed);
+    if (!e && k->allowed && k->asked_count > 0)
+        e = inbox_marks(tx, k->l->person, k->asked, k->asked_count, k->marks, &k->mark_count);
+    return e;
+}
+
+/* Read marks are of interest for all, numbers for those that changed. */
+static enum err ask_truth(struct look *k, unsigned parts)
+{
+    bool all = !k->l->known || (parts & HINT_TRUTH);
+    k->check_sessions = all;
+    for (size_t i = 0; i < k->n; i++)
+        if (all || k->changed[i])
+            k->asked[k->asked_count++] = k->top[i].group;
+    k->allowed = true;
+    return all || k->asked_count > 0 ? db_read(k->h->config.db, read_truth, k, NULL) : OK;
+}
+
+static void tell_groups(const struct look *k)
+{
+    struct hints *h = k->h;
+    const struct listener *l = k->l;
+    if (!l->known)
+        return; /* whoever is greeted reads what there is */
+    if (k->changes == TOP_GROUPS) {
+        struct text t = {.data = ""};
+        say_hello(&t, l->person);
+        send_all(h, l->person, &t);
+    }
+    for (size_t i = k->n; i-- > 0;) { /* the oldest first */
+        const struct group_mark *now = find_mark(k, k->top[i].group);
+        const struct top_group *old = find_old(l, k->top[i].group);
+        if (!now)
+            continue;
+        if (k->changed[i])
+            tell_number(h, l->person, "group", TOPIC_GROUP, now->group, now->seq);
+        if (old && now->read_seq > old->read_seq)
+            tell_number(h, l->person, "read", TOPIC_READ, now->group, now->read_seq);
+    }
+}
+
+static void remember_groups(const struct look *k)
+{
+    struct listener *l = k->l;
+    struct top_group groups[TOP_GROUPS] = {0};
+    for (size_t i = 0; i < k->n; i++) {
+        const struct group_mark *now = find_mark(k, k->top[i].group);
+        const struct top_group *old = find_old(l, k->top[i].group);
+        groups[i] = (struct top_group){k->top[i].group, k->top[i].activity,
+                                       now   ? now->read_seq
+                                       : old ? old->read_seq
+                                             : INT64_MAX /* not a member: nothing is told */};
+    }
+    memcpy(l->groups, groups, k->n * sizeof *groups);
+    l->group_count = (uint8_t)k->n;
+    l->known = true;
+}
+
+static bool look_at_inbox(struct hints *h, struct listener *l, unsigned parts)
+{
+    struct look k = {.h = h, .l = l};
+    begin(h);
+    enum err e = inbox_top(h->config.views, h->config.db, l->person, k.top, TOP_GROUPS, &k.n);
+    end(h, &l->inbox);
+    if (e)
+        return false;
+    compare(&k);
+    pthread_mutex_lock(&h->lock);
+    memcpy(k.sessions, l->sessions, l->session_count * sizeof *l->sessions);
+    k.session_count = l->session_count;
+    pthread_mutex_unlock(&h->lock);
+    if (ask_truth(&k, parts) != OK)
+        return false;
+    if (!k.allowed) {
+        pthread_mutex_lock(&h->lock);
+        l->session_count = 0; /* whoever is still allowed to comes back and names theirs */
+        pthread_mutex_unlock(&h->lock);
+        hub_close(h->hub, l->person, "session");
+    } else {
+        tell_groups(&k);
+    }
+    remember_groups(&k);
+    return true;
+}
+
+/* ---- the feed ---- */
+
+static bool is_new_post(const struct listener *l, uint64_t id)
+{
+    for (size_t i = 0; i < l->post_count; i++)
+        if (l->posts[i] == id)
+            return false;
+    return l->post_count < TOP_POSTS || id > l->posts[TOP_POSTS - 1];
+}
+
+/* The newest of these that the person may see; 0: none. What cannot be told counts as visible: the
+ * feed decides. */
+static uint64_t newest_visible(struct hints *h, uint64_t person, const uint64_t *ids, size_t n)
+{
+    struct arena arena;
+    struct post_card cards[TOP_POSTS];
+    enum card_state state[TOP_POSTS];
+    uint64_t found = 0;
+    arena_init(&arena);
+    cards_posts(h->config.cards, ids, n, cards, state, &arena);
+    for (size_t i = 0; i < n && !found; i++) {
+        bool visible = state[i] == CARD_MISSING;
+        if (state[i] == CARD_FOUND &&
+            views_visible(h->config.views, person, &cards[i].author, 1, &visible) != OK)
+            visible = true;
+        found = visible ? ids[i] : 0;
+    }
+    arena_done(&arena);
+    return found;
+}
+
+static void look_at_feed(struct hints *h, struct listener *l)
+{
+    uint64_t ids[TOP_POSTS], fresh[TOP_POSTS], floor = 0;
+    size_t n = 0, count = 0;
+    begin(h);
+    enum err e = views_home(h->config.views, l->person, UINT64_MAX, ids, TOP_POSTS, &n, &floor);
+    end(h, &l->feed);
+    if (e || floor == UINT64_MAX)
+        return; /* dropped or away: what is pushed meanwhile is in the feed when it is read */
+    for (size_t i = 0; i < n; i++)
+        if (is_new_post(l, ids[i]))
+            fresh[count++] = ids[i];
+    uint64_t id = l->feed_known && count > 0 ? newest_visible(h, l->person, fresh, count) : 0;
+    if (id) {
+        struct text t = {.data = ""};
+        snprintf(t.data, sizeof t.data, "{\"id\":\"%llu\"}", (unsigned long long)id);
+        say(&t, "feed", TOPIC_FEED, 0);
+        send_all(h, l->person, &t);
+    }
+    memcpy(l->posts, ids, n * sizeof *ids);
+    l->post_count = (uint8_t)n;
+    l->feed_known = true;
+}
+
+bool hints_look(struct hints *h, struct listener *l, unsigned parts, unsigned *again)
+{
+    if (parts & HINT_FEED) /* first: greeted is who is known, and that is said last */
+        look_at_feed(h, l);
+    if (!(parts & (HINT_INBOX | HINT_TRUTH)) || look_at_inbox(h, l, parts))
+        return true;
+    *again = parts & (HINT_INBOX | HINT_TRUTH);
+    return false;
+}

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""The stream: who is told what, and what ends it."""
+import os
+import random
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from support.server import Server, check, equal, main, test, wait_until  # noqa: E402
+from support.sse import Stream  # noqa: E402
+
+SERVER = Server(rate_auth=0, rate_write=0, rate_read=0, streams_person=3)
+count = 0
+
+
+def people(*names):
+    global count
+    count += 1
+    return [SERVER.sign_up(f"{name}{count}") for name in names]
+
+
+def make(owner, *members, **more):
+    body = {"name": "birds", "members": [m.id for m in members], **more}
+    return owner.post("/v1/groups", body).expect(201).json["id"]
+
+
+def say(client, group, body="hello"):
+    return client.post(f"/v1/groups/{group}/messages", {"body": body}).expect(201).json["seq"]
+
+
+def log(client, group, after):
+    page = client.get(f"/v1/groups/{group}/messages?after={after}&limit=200").expect(200).json
+    return [(e["seq"], e["kind"]) for e in page["items"]]
+
+
+@test("a-stream-begins-with-a-hello-and-is-for-accounts-alone")
+def _():
+    ada, = people("ada")
+    with Stream(SERVER, ada) as stream:
+        equal(stream.events, [("hello", {"account": ada.id})])
+        check(stream.headers["content-type"].startswith("text/event-stream"))
+        equal(stream.headers["cache-control"], "no-store")
+        check(stream.retry)
+    SERVER.anonymous.get("/v1/stream").problem(401)
+    equal(ada.request("HEAD", "/v1/stream").expect(200).body, b"")
+
+
+@test("a-message-is-hinted-at-with-its-number-to-every-member-and-to-nobody-else")
+def _():
+    ada, bob, eve = people("ada", "bob", "eve")
+    group, other = make(ada, bob), make(ada, eve)
+    with Stream(SERVER, ada) as at_ada, Stream(SERVER, bob) as at_bob, Stream(SERVER, eve) as at_eve:
+        seq = say(bob, group)
+        for stream in (at_ada, at_bob):
+            equal(stream.wait("group", group=group), {"group": group, "seq": seq})
+        last = say(ada, other)
+        at_eve.wait("group", group=other, seq=last)
+        equal(at_eve.all("group", group=group), [])
+        equal(at_bob.all("group", group=other), [])
+
+
+@test("what-happened-between-two-hints-is-read-from-the-log-at-once")
+def _():
+    ada, bob = people("ada", "bob")
+    group = make(ada, bob)
+    with Stream(SERVER, bob) as stream:
+        first = say(ada, group)
+        stream.wait("group", group=group, seq=first)
+        seqs = [say(ada, group, f"m{i}") for i in range(20)]
+        ada.patch(f"/v1/groups/{group}/messages/{seqs[0]}", {"body": "changed"}).expect(200)
+        last = say(ada, group)
+        # Whatever a hint names is in the log when the hint arrives, and so is everything below it.
+        hint = wait_until(lambda: next(iter(reversed(stream.all("group", group=group))), None), 15, "a hint")
+        entries = log(bob, group, first)
+        check(entries[-1][0] >= hint["seq"])
+        equal([seq for seq, _ in entries], list(range(first + 1, entries[-1][0] + 1)))
+        stream.wait("group", group=group, seq=last)
+        equal(log(bob, group, last - 2), [(last - 1, "edit"), (last, "message")])
+
+
+@test("being-added-to-a-group-is-told-and-who-left-is-told-nothing-more")
+def _():
+    ada, bob, eve = people("ada", "bob", "eve")
+    with Stream(SERVER, bob) as stream:
+        group = make(ada, bob, eve)
+        stream.wait("group", group=group)
+        say(ada, group)
+        bob.delete(f"/v1/groups/{group}/members/{bob.id}").expect(204)
+        SERVER.drain()
+        before = len(stream.all("group", group=group))
+        for _ in range(5):
+            seq = say(ada, group)
+        other = make(ada, bob)
+        stream.wait("group", group=other)
+        SERVER.drain()
+        after = stream.all("group", group=group)[before:]
+        check(all(hint["seq"] < seq - 4 for hint in after), f"told after leaving: {after}")
+
+
+@test("a-read-mark-reaches-the-other-devices")
+def _():
+    ada, bob = people("ada", "bob")
+    group = make(ada, bob)
+    phone, desk = bob, SERVER.log_in(bob.username)
+    with Stream(SERVER, phone) as at_phone, Stream(SERVER, desk) as at_desk, Stream(SERVER, ada) as at_ada:
+        seqs = [say(ada, group) for _ in range(3)]
+        phone.put(f"/v1/groups/{group}/read", {"seq": seqs[1]}).expect(200)
+        for stream in (at_phone, at_desk):
+            stream.wait("read", group=group, seq=seqs[1])
+        phone.put(f"/v1/groups/{group}/read", {"seq": seqs[0]}).expect(200)
+        phone.put(f"/v1/groups/{group}/read", {"seq": seqs[2]}).expect(200)
+        at_desk.wait("read", group=group, seq=seqs[2])
+        check(seqs[0] not in [e["seq"] for e in at_desk.all("read", group=group)])
+        check(all(e["seq"] >= seqs[0] for e in at_ada.all("read", group=group)), "ada's own marks alone")
+
+
+@test("a-post-in-the-feed-is-hinted-at-unless-its-author-is-muted")
+def _():
+    ada, bob, eve = people("ada", "bob", "eve")
+    for author in (bob, eve):
+        ada.put(f"/v1/accounts/{author.id}/follow").expect(200)
+    ada.put(f"/v1/accounts/{eve.id}/mute").expect(200)
+    with Stream(SERVER, ada) as stream:
+        muted = eve.post("/v1/posts", {"caption": "unseen"}).expect(201).json["id"]
+        SERVER.drain()
+        post = bob.post("/v1/posts", {"caption": "hello"}).expect(201).json["id"]
+        stream.wait("feed", id=post)
+        equal(ada.get("/v1/feed").json["items"][0]["id"], post)
+        equal(stream.all("feed", id=muted), [])
+
+
+@test("many-groups-at-once-are-all-told")
+def _():
+    ada, bob = people("ada", "bob")
+    groups = [make(ada, bob) for _ in range(80)]
+    with Stream(SERVER, bob) as stream:
+        last = {group: say(ada, group) for group in groups}
+        SERVER.drain()
+
+        def told():
+            hints = {h["group"]: h["seq"] for h in stream.all("group")}
+            return len(stream.all("hello")) > 1 or all(hints.get(g) == last[g] for g in groups)
+        wait_until(told, 15, "every group, or another hello")
+
+
+@test("no-hint-is-lost-while-everybody-talks-at-once")
+def _():
+    members = people("ada", "bob", "cat", "dan", "eve")
+    groups = [make(members[i % 5], *members[:i % 5], *members[i % 5 + 1:]) for i in range(12)]
+    streams = [Stream(SERVER, m) for m in members]
+    last, lock = {}, threading.Lock()
+
+    def talk(number):
+        rand = random.Random(number)
+        client = SERVER.client(members[number % 5].token)
+        for _ in range(60):
+            group = rand.choice(groups)
+            seq = say(client, group)
+            with lock:
+                last[group] = max(last.get(group, 0), seq)
+            if rand.random() < 0.1:
+                client.put(f"/v1/groups/{group}/read", {"seq": seq}).expect(200)
+
+    threads = [threading.Thread(target=talk, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for stream in streams:
+        for group, seq in last.items():
+            stream.wait("group", group=group, seq=seq)
+            hints = [h["seq"] for h in stream.all("group", group=group)]
+            equal(hints, sorted(hints), "numbers do not go back")
+        stream.close()
+
+
+@test("a-person-has-so-many-streams-and-no-more")
+def _():
+    ada, bob = people("ada", "bob")
+    streams = [Stream(SERVER, ada) for _ in range(3)]
+    refused = Stream(SERVER, ada)
+    equal(refused.status, 429)
+    check(refused.headers.get("retry-after"))
+    with Stream(SERVER, bob):
+        pass
+    streams[0].close()
+
+    def again():
+        stream = Stream(SERVER, ada)
+        streams.append(stream)
+        return stream.status == 200
+    wait_until(again, 10, "room for another stream")
+    for stream in streams:
+        stream.close()
+
+
+@test("a-server-has-so-many-streams-and-no-more")
+def _():
+    with Server(streams_max=2) as server:
+        ada, bob = server.sign_up("ada"), server.sign_up("bob")
+        with Stream(server, ada), Stream(server, bob):
+            equal(Stream(server, ada).status, 503)
+            ada.get("/v1/feed").expect(200)
+
+
+@test("a-stream-ends-with-its-session-and-others-come-back")
+def _():
+    ada, = people("ada")
+    desk = SERVER.log_in(ada.username)
+    with Stream(SERVER, ada) as at_phone, Stream(SERVER, desk) as at_desk:
+        ada.delete("/v1/sessions/current").expect(204)
+        equal(at_phone.wait_end().wait("bye"), {"reason": "session"})
+        at_desk.wait_end()
+        equal(Stream(SERVER, ada).status, 401)
+        with Stream(SERVER, desk) as again:
+            again.wait("hello")
+
+
+@test("a-stream-ends-when-its-account-is-suspended-or-deleted")
+def _():
+    ada, bob = people("ada", "bob")
+    with Stream(SERVER, ada) as at_ada, Stream(SERVER, bob) as at_bob:
+        SERVER.operator.put(f"/v1/admin/accounts/{ada.id}/suspension").expect(204)
+        bob.delete("/v1/me").expect(204)
+        at_ada.wait_end()
+        at_bob.wait_end()
+        check(Stream(SERVER, ada).status in (401, 403))
+
+
+@test("a-stream-has-a-pulse-and-an-end-and-a-stop-is-announced")
+def _():
+    with Server(stream_life="1s", stream_heartbeat="100ms") as server:
+        ada = server.sign_up("ada")
+        stream = Stream(server, ada)
+        wait_until(lambda: stream.comments >= 2, 10, "two heartbeats")
+        equal(stream.wait_end().wait("bye"), {"reason": "expired"})
+        check(500 <= stream.retry <= 5000)
+    with Server() as server:
+        ada = server.sign_up("ada")
+        stream = Stream(server, ada)
+        server.stop()
+        stream.wait_end().wait("bye")
+
+
+@test("what-happened-while-nobody-listened-is-not-told-but-is-there")
+def _():
+    ada, bob = people("ada", "bob")
+    group = make(ada, bob)
+    with Stream(SERVER, bob) as stream:
+        first = say(ada, group)
+        stream.wait("group", group=group, seq=first)
+    missed = [say(ada, group) for _ in range(3)]
+    SERVER.drain()
+    with Stream(SERVER, bob) as stream:
+        equal([seq for seq, _ in log(bob, group, first)], missed)
+        after = say(ada, group)
+        stream.wait("group", group=group, seq=after)
+
+
+if __name__ == "__main__":
+    main()
