@@ -45,6 +45,17 @@ def _():
     equal(ada.request("HEAD", "/v1/stream").expect(200).body, b"")
 
 
+@test("a-product's-server-may-listen-for-its-people")
+def _():
+    ada, bob = people("ada", "bob")
+    group = make(ada, bob)
+    with Stream(SERVER, SERVER.key("act").acting(bob.id)) as stream:
+        stream.wait("group", group=group, seq=say(ada, group))
+        ada.delete("/v1/sessions/current").expect(204)  # somebody else's end is no end
+        bob.delete("/v1/sessions/current").expect(204)  # nor is that of a session that it does not use
+        equal(stream.ended, False)
+
+
 @test("a-message-is-hinted-at-with-its-number-to-every-member-and-to-nobody-else")
 def _():
     ada, bob, eve = people("ada", "bob", "eve")

@@ -20,7 +20,8 @@ class Stream:
         self.status, self.headers, self.ended = None, {}, False
         self._lock = threading.Lock()
         self._sock = socket.create_connection(("127.0.0.1", server.port), timeout=30)
-        headers = f"Authorization: Bearer {client.token}\r\n" if client.token else ""
+        headers = "".join(f"{name}: {value}\r\n" for name, value in client.headers.items())
+        headers += f"Authorization: Bearer {client.token}\r\n" if client.token else ""
         self._sock.sendall(f"GET /v1/stream HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n{headers}\r\n".encode())
         self._file = self._sock.makefile("rb")
         self.status = int(self._file.readline().split()[1])

@@ -55,6 +55,31 @@ static void test_finds_until_it_ends(void **state)
     auth_cache_free(c);
 }
 
+static void test_tells_everything_about_a_caller(void **state)
+{
+    (void)state;
+    static const struct caller callers[] = {
+        {.account = 10, .session = 20},
+        {.account = 11, .expires_at_ms = 1790000000000}, /* a JWT */
+        {.account = 12, .scopes = 3},
+        {.account = 13, .scopes = 7, .control = true},
+    };
+    struct auth_cache *c = auth_cache_new(1000);
+    for (uint64_t i = 0; i < sizeof callers / sizeof callers[0]; i++) {
+        uint8_t key[AUTH_KEY_BYTES];
+        struct auth_entry entry = {.caller = callers[i], .valid_until_us = MINUTE_US};
+        struct caller found;
+        bool mark;
+        make_key(i, key);
+        auth_cache_put(c, key, auth_cache_stamp(c), &entry);
+        assert_true(auth_cache_find(c, key, 0, SEEN_EVERY_US, &found, &mark));
+        assert_true(found.account == callers[i].account && found.session == callers[i].session);
+        assert_true(found.expires_at_ms == callers[i].expires_at_ms);
+        assert_true(found.scopes == callers[i].scopes && found.control == callers[i].control);
+    }
+    auth_cache_free(c);
+}
+
 static void test_forgets_an_account_and_a_key_at_once(void **state)
 {
     (void)state;
@@ -170,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finds_until_it_ends),
+        cmocka_unit_test(test_tells_everything_about_a_caller),
         cmocka_unit_test(test_forgets_an_account_and_a_key_at_once),
         cmocka_unit_test(test_a_fill_that_read_before_a_forget_does_not_count),
         cmocka_unit_test(test_marks_as_seen_once_in_a_while),
