@@ -141,6 +141,8 @@ HANDLER(admin_check)
     json_array_end(j);
     json_put(j, "feeds", u64, r.feeds);
     json_put(j, "feed_errors", u64, r.feed_errors);
+    json_put(j, "inboxes", u64, r.inboxes);
+    json_put(j, "inbox_errors", u64, r.inbox_errors);
     json_put(j, "counters", u64, r.counters);
     json_put(j, "counter_errors", u64, r.counter_errors);
     json_put(j, "edges", u64, r.edges);

@@ -394,7 +394,7 @@ HANDLER(rebuilds_create)
     enum rebuild_what what;
     enum err e = call_body_text(c, "what", true, &name);
     if (!e && !rebuild_parse(name, &what))
-        e = call_fail(c, ERR_INVALID, "what must be timelines or counters");
+        e = call_fail(c, ERR_INVALID, "what must be timelines, counters or inboxes");
     if (!e)
         e = call_body_text(c, "user", false, &range.user);
     if (!e)

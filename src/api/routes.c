@@ -175,7 +175,7 @@ const struct route routes[] = {
           0, "", "Delete anybody's post")
     ROUTE(POST, "/v1/admin/check", admin_check, SLOW, ADMIN, WRITE, "CheckRequest", "CheckResult",
           200, ROUTE_BODY_OPTIONAL, "",
-          "Compare one slice of feeds, counters and graph with truth, and repair if asked to")
+          "Compare one slice of feeds, inboxes, counters and graph with truth; repair if asked to")
     ROUTE(GET, "/v1/admin/explain", admin_explain, SLOW, ADMIN_READ, READ, NULL, "Explanation", 200,
           0, "user=account id or username;post=post id",
           "Why a post is or is not in somebody's feed")
@@ -230,7 +230,8 @@ const struct route routes[] = {
     ROUTE(GET, "/v1/admin/rebuilds", rebuilds_list, READ, ADMIN_READ, READ, NULL, "JobList", 200,
           PAGED, "", "Rebuilds, newest first")
     ROUTE(POST, "/v1/admin/rebuilds", rebuilds_create, SLOW, ADMIN, WRITE, "NewRebuild", "Job", 201,
-          BODY | ROUTE_CONFLICTS | LEADER, "", "Rebuild timelines or counters from truth, online")
+          BODY | ROUTE_CONFLICTS | LEADER, "",
+          "Rebuild timelines, inboxes or counters from truth, online")
     ROUTE(GET, "/v1/admin/rebuilds/{id}", rebuilds_show, READ, ADMIN_READ, READ, NULL, "Job", 200,
           0, "", "One rebuild")
     ROUTE(PUT, "/v1/admin/rebuilds/{id}", rebuilds_change, SLOW, ADMIN, WRITE, "JobChange", "Job",

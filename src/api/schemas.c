@@ -278,8 +278,8 @@ const struct schema schemas[] = {
      "'depth':{'type':'integer','minimum':1,'maximum':100000},'repair':" FLAG "}}",
      "{'limit':100,'depth':200,'repair':false}"},
     {"CheckResult",
-     "{'type':'object','properties':{'feeds':" COUNT ",'feed_errors':" COUNT ",'counters':" COUNT
-     ","
+     "{'type':'object','properties':{'feeds':" COUNT ",'feed_errors':" COUNT ",'inboxes':" COUNT
+     ",'inbox_errors':" COUNT ",'counters':" COUNT ","
      "'counter_errors':" COUNT ",'edges':" COUNT ",'edge_errors':" COUNT ",'repaired':" COUNT
      ",'drained':" FLAG ","
      "'differences':{'type':'array','items':{'type':'object'}},"
@@ -438,7 +438,8 @@ const struct schema schemas[] = {
      "'description':'why it could not be started like this'},'note':" TEXT_OR_NULL "}}",
      NULL},
     {"NewRebuild",
-     "{'type':'object','required':['what'],'properties':{'what':{'enum':['timelines','counters']},"
+     "{'type':'object','required':['what'],'properties':{'what':{'enum':['timelines','counters',"
+     "'inboxes']},"
      "'user':{'type':'string','description':'an account by id or name; left out: everybody'},"
      "'rate':" JOB_RATE "}}",
      "{'what':'timelines','rate':500}"},

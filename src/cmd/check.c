@@ -1,5 +1,5 @@
-/* `fantail check`: compares feeds, counters and the graph with truth, a slice of accounts at a
- * time. */
+/* `fantail check`: compares feeds, inboxes, counters and the graph with truth, a slice of accounts
+ * at a time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,21 @@
 
 enum { SLICE = 100, DEPTH_DEFAULT = 200, DEPTH_MAX = 100000, SHOWN_MAX = 50, DRAIN_TRIES = 200 };
 
-static const char *const summed[] = {"feeds", "feed_errors", "counters", "counter_errors",
-                                     "edges", "edge_errors", "repaired"};
-enum { FEEDS, FEED_ERRORS, COUNTERS, COUNTER_ERRORS, EDGES, EDGE_ERRORS, REPAIRED, SUMS };
+static const char *const summed[] = {"feeds",        "feed_errors", "inboxes",
+                                     "inbox_errors", "counters",    "counter_errors",
+                                     "edges",        "edge_errors", "repaired"};
+enum {
+    FEEDS,
+    FEED_ERRORS,
+    INBOXES,
+    INBOX_ERRORS,
+    COUNTERS,
+    COUNTER_ERRORS,
+    EDGES,
+    EDGE_ERRORS,
+    REPAIRED,
+    SUMS
+};
 
 struct check {
     struct invocation *in;
@@ -137,7 +149,7 @@ static bool check_user(struct check *k, const char *user)
 
 static void print_summary(const struct check *k)
 {
-    char a[32], b[32], c[32], d[32], e[32];
+    char a[32], b[32], c[32], d[32], e[32], f[32];
     if (k->json) {
         json_t *out = json_object();
         for (size_t i = 0; i < SUMS; i++)
@@ -156,7 +168,8 @@ static void print_summary(const struct check *k)
     progress_print_count(k->sums[EDGES], c);
     progress_print_count(k->differences, d);
     progress_print_count(k->sums[REPAIRED], e);
-    printf("%s feeds, %s counters, %s edges compared: %s differences", a, b, c, d);
+    progress_print_count(k->sums[INBOXES], f);
+    printf("%s feeds, %s inboxes, %s counters, %s edges compared: %s differences", a, f, b, c, d);
     if (k->repair)
         printf(", %s repaired", e);
     printf("\n");
@@ -187,17 +200,19 @@ static int run(struct invocation *in)
 const struct command command_check = {
     .name = "check",
     .arguments = "",
-    .summary = "compare feeds, counters and the graph with truth",
-    .about = "Reads every feed as its owner would and compares it with one plain query over the "
-             "store; counts\n"
-             "the edges behind every counter; compares the graph in memory with the stored one. "
-             "The exit\n"
-             "code is 1 when something differs, also when it was repaired.",
+    .summary = "compare feeds, inboxes, counters and the graph with truth",
+    .about = "Reads every feed and every inbox as its owner would and compares it with one plain "
+             "query over the\n"
+             "store; counts the edges behind every counter, and the entries and members behind "
+             "those of groups;\n"
+             "compares the graph in memory with the stored one. The exit code is 1 when something "
+             "differs, also\n"
+             "when it was repaired.",
     .examples =
         "  fantail check\n  fantail check --user ada --depth 1000\n  fantail check --repair",
     .options = {{"all", NULL, "everybody (the default)"},
                 {"user", "USER", "one account, by name or id"},
-                {"depth", "N", "how many posts of each feed (default 200)"},
+                {"depth", "N", "how many posts of each feed, groups of each inbox (default 200)"},
                 {"repair", NULL, "put right what differs"},
                 {"json", NULL, "as one JSON object"}},
     .run = run,

@@ -1,7 +1,8 @@
 /* The audit proves what the product promises: with the pipeline drained, a feed is what the oracle
- * says. A comparison counts only when nothing was committed and nothing was under way while it was
- * made; a busy server gets a few tries and then the next period. Timelines that are not in memory
- * are passed over: there is nothing derived to compare, and looking would build them.
+ * says, and so is an inbox. A comparison counts only when nothing was committed and nothing was
+ * under way while it was made; a busy server gets a few tries and then the next period. Timelines
+ * and inboxes that are not in memory are passed over: there is nothing derived to compare, and
+ * looking would build them.
  *
  * A snapshot is named after the engine's mark as it was *before* saving began: whatever the save
  * holds beyond that is delivered again after a crash, which is harmless. */
@@ -12,6 +13,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "model/feed.h"
+#include "model/inbox.h"
 
 enum {
     SWEEP_SLICE = 1000,         /* accounts */
@@ -95,6 +97,9 @@ struct audit {
     size_t expected;
     struct feed_page page;
     uint64_t oracle[FEED_LIMIT_MAX];
+    size_t groups_expected;
+    uint64_t groups[INBOX_LIMIT_MAX], activities[INBOX_LIMIT_MAX];
+    struct inbox_page inbox;
 };
 
 static enum err pick_account(struct tx *tx, struct rand *rand, uint64_t *account)
@@ -125,19 +130,24 @@ static enum err ask_oracle(struct tx *tx, void *arg)
     enum err e = a->account ? OK : pick_account(tx, &a->chores->rand, &a->account);
     if (e || a->account == 0)
         return e;
-    return feed_oracle(tx, a->account, UINT64_MAX, FEED_LIMIT_MAX, a->oracle, &a->expected);
+    e = feed_oracle(tx, a->account, UINT64_MAX, FEED_LIMIT_MAX, a->oracle, &a->expected);
+    return e ? e
+             : inbox_from_truth(tx, a->account, UINT64_MAX, false, INBOX_LIMIT_MAX, a->groups,
+                                a->activities, &a->groups_expected);
 }
 
-/* OK with *compared false: there is nothing derived to compare. */
-static enum err compare(struct audit *a, bool *compared, bool *same)
+/* What a comparison found. */
+struct finding {
+    bool compared, same; /* not compared: there is nothing derived */
+};
+
+static enum err compare_feed(struct audit *a, struct finding *v)
 {
     struct api *api = a->chores->api;
     uint64_t top, floor = UINT64_MAX;
     size_t n;
-    *compared = false;
-    enum err e = db_read(api->db, ask_oracle, a, NULL);
-    if (!e && a->account)
-        e = views_home(api->views, a->account, UINT64_MAX, &top, 1, &n, &floor);
+    *v = (struct finding){.same = true};
+    enum err e = views_home(api->views, a->account, UINT64_MAX, &top, 1, &n, &floor);
     if (e || floor == UINT64_MAX)
         return e;
     struct arena arena;
@@ -145,10 +155,42 @@ static enum err compare(struct audit *a, bool *compared, bool *same)
     e = feed_peek(api->views, api->cards, api->db, a->account, UINT64_MAX, FEED_LIMIT_MAX, &arena,
                   &a->page);
     arena_done(&arena);
-    *compared = !e;
-    *same = !e && a->page.count == a->expected;
-    for (size_t i = 0; i < a->expected && *same; i++)
-        *same = a->page.items[i].card.id == a->oracle[i];
+    v->compared = !e;
+    v->same = !e && a->page.count == a->expected;
+    for (size_t i = 0; i < a->expected && v->same; i++)
+        v->same = a->page.items[i].card.id == a->oracle[i];
+    return e;
+}
+
+static enum err compare_inbox(struct audit *a, struct finding *v)
+{
+    struct api *api = a->chores->api;
+    struct inbox_entry first;
+    size_t n;
+    *v = (struct finding){.same = true};
+    enum err e = views_inbox(api->views, a->account, UINT64_MAX, &first, 1, &n);
+    if (e)
+        return e == ERR_NEEDS_TRUTH || e == ERR_NOT_FOUND ? OK : e;
+    struct arena arena;
+    arena_init(&arena);
+    e = inbox_page_read(api->views, api->db, a->account, UINT64_MAX, false, INBOX_LIMIT_MAX, &arena,
+                        &a->inbox);
+    arena_done(&arena);
+    v->compared = !e;
+    v->same = !e && a->inbox.count == a->groups_expected;
+    for (size_t i = 0; i < a->groups_expected && v->same; i++)
+        v->same = a->inbox.items[i].group.id == a->groups[i];
+    return e;
+}
+
+static enum err compare(struct audit *a, struct finding *feed, struct finding *inbox)
+{
+    *feed = *inbox = (struct finding){.same = true};
+    enum err e = db_read(a->chores->api->db, ask_oracle, a, NULL);
+    if (!e && a->account)
+        e = compare_feed(a, feed);
+    if (!e && a->account)
+        e = compare_inbox(a, inbox);
     return e;
 }
 
@@ -170,23 +212,34 @@ static bool has_dead(struct api *api)
     return stats.states.dead + stats.states.parked + stats.states.discarded > 0;
 }
 
+static void count_verdict(struct api *api, const struct finding *v, _Atomic int64_t *compared,
+                          const char *what, uint64_t account)
+{
+    if (!v->compared)
+        return;
+    atomic_fetch_add(compared, 1);
+    if (v->same)
+        return;
+    atomic_fetch_add(&api->audit_drift, 1);
+    log_error(what, LOG_ID("account", account));
+}
+
 /* True when the comparison says something: equal, or different while nothing moved. */
 static bool audit_once(struct chores *c, struct audit *a)
 {
     struct api *api = c->api;
     uint64_t before = movements(api);
     bool quiet = engine_drained(api->engine) && !has_dead(api);
-    bool compared, same;
-    if (compare(a, &compared, &same) != OK || !compared)
+    struct finding feed, inbox;
+    if (compare(a, &feed, &inbox) != OK || (!feed.compared && !inbox.compared))
         return true; /* nothing to say about this one */
+    bool same = feed.same && inbox.same;
     if (!same && (!quiet || !engine_drained(api->engine) || movements(api) != before))
         return false;
-    atomic_fetch_add(&api->audited, 1);
-    if (!same) {
-        atomic_fetch_add(&api->audit_drift, 1);
-        log_error("a feed differs from truth; run 'fantail check --repair'",
-                  LOG_ID("account", a->account));
-    }
+    count_verdict(api, &feed, &api->audited,
+                  "a feed differs from truth; run 'fantail check --repair'", a->account);
+    count_verdict(api, &inbox, &api->audited_inboxes,
+                  "an inbox differs from truth; run 'fantail check --repair'", a->account);
     return true;
 }
 

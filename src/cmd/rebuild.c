@@ -1,4 +1,5 @@
-/* `fantail rebuild timelines | counters`: make again what is derived, from truth, online. */
+/* `fantail rebuild timelines | inboxes | counters`: make again what is derived, from truth, online.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,8 @@ static int start(struct invocation *in)
 {
     int64_t rate = -1;
     const char *user = invocation_value(in, "user");
+    if (!user)
+        user = invocation_value(in, "account");
     if (!invocation_number(in, "rate", 0, RATE_MAX, &rate))
         return EXIT_USAGE;
     struct link *l = link_open(in, LINK_EXISTING);
@@ -60,29 +63,34 @@ static int run(struct invocation *in)
         return command_usage(in, "unexpected argument '%s'", in->arguments[1]);
     if (strcmp(what, "list") == 0)
         return job_list_all(in, &rebuilds);
-    if (strcmp(what, "timelines") == 0 || strcmp(what, "counters") == 0)
+    if (strcmp(what, "timelines") == 0 || strcmp(what, "counters") == 0 ||
+        strcmp(what, "inboxes") == 0)
         return start(in);
     return command_usage(
-        in, "'%s' is not timelines, counters, list, watch, pause, resume or cancel", what);
+        in, "'%s' is not timelines, inboxes, counters, list, watch, pause, resume or cancel", what);
 }
 
 const struct command command_rebuild = {
     .name = "rebuild",
-    .arguments = "timelines | counters | list | watch ID | pause ID | resume ID | cancel ID",
-    .summary = "make timelines or counters again from truth, online",
+    .arguments =
+        "timelines | inboxes | counters | list | watch ID | pause ID | resume ID | cancel ID",
+    .summary = "make timelines, inboxes or counters again from truth, online",
     .about =
         "Walks accounts by id and makes what is derived of each anew: home timelines from posts "
         "and\n"
-        "follows, counters from what they count. The server goes on meanwhile. It rests while "
-        "the store\n"
-        "is at risk, goes on after a restart, and shows how far it is (Ctrl-C leaves it "
-        "running).\n"
+        "follows, inboxes from groups and their members, counters from what they count. The server "
+        "goes on\n"
+        "meanwhile. It rests while the store is at risk, goes on after a restart, and shows how "
+        "far "
+        "it is\n"
+        "(Ctrl-C leaves it running).\n"
         "'fantail check' says whether there is anything to rebuild.",
-    .examples = "  fantail rebuild timelines\n  fantail rebuild counters --user ada\n"
+    .examples = "  fantail rebuild timelines\n  fantail rebuild inboxes --account ada\n"
                 "  fantail rebuild timelines --rate 100 --detach\n  fantail rebuild list",
     .arguments_min = 1,
     .arguments_max = 2,
     .options = {{"user", "USER", "one account, by name or id"},
+                {"account", "USER", "the same"},
                 {"rate", "N", "accounts a second (default 500); 0: no limit"},
                 {"detach", NULL, "do not wait for the end"},
                 {"json", NULL, "as JSON"}},

@@ -6,6 +6,8 @@
  * Nobody ever sees a page from a half-made timeline. A reader may begin a rebuild of the same
  * timeline at the same time; the first to end makes it ready, which the views guarantee.
  *
+ * Inboxes are made anew in the same way (inbox_rebuild).
+ *
  * Counters are counted again by the check's own repair, each in a transaction of its own: the rows
  * and the number that counts them change together or not at all.
  *
@@ -20,9 +22,12 @@
 #include "base/id.h"
 #include "model/account.h"
 #include "model/feed.h"
+#include "model/inbox.h"
 #include "model/truth_check.h"
 
-static const char *const names[REBUILD_KINDS] = {"timelines", "counters"};
+enum { INBOX_COMPARED = 1000 }; /* groups of an inbox that are looked at for what was wrong */
+
+static const char *const names[REBUILD_KINDS] = {"timelines", "counters", "inboxes"};
 
 const char *rebuild_name(enum rebuild_what what)
 {
@@ -129,6 +134,70 @@ static enum err rebuild_timeline(struct rebuilding *b, uint64_t viewer, bool *ch
     return OK;
 }
 
+/* ---- inboxes ---- */
+
+struct inbox_offer {
+    struct inbox_entry *entries;
+    size_t count;
+    bool there;
+};
+
+static enum err read_inbox(struct rebuilding *b, uint64_t account, struct inbox_offer *out)
+{
+    size_t max = INBOX_COMPARED, n = 0;
+    uint64_t below = UINT64_MAX;
+    out->entries = ARENA_ARRAY(&b->arena, struct inbox_entry, max);
+    out->count = 0;
+    out->there = false;
+    do {
+        enum err e =
+            views_inbox(b->views, account, below, out->entries + out->count, max - out->count, &n);
+        if (e)
+            return e == ERR_NEEDS_TRUTH ? OK : e;
+        out->count += n;
+        below = n ? out->entries[out->count - 1].activity : 0;
+    } while (n > 0 && out->count < max);
+    out->there = true;
+    return OK;
+}
+
+/* A group with activity since it began may have moved by itself; one too many does no harm, and one
+ * that was left goes with the rebuild. What counts is a group that was missing or too low. */
+static bool was_wrong(const struct inbox_offer *before, const struct inbox_offer *now,
+                      uint64_t began)
+{
+    uint64_t floor =
+        before->count < INBOX_COMPARED ? 0 : before->entries[before->count - 1].activity;
+    for (size_t i = 0; i < now->count; i++) {
+        const struct inbox_entry *x = &now->entries[i];
+        if (x->activity >= began || x->activity < floor)
+            continue;
+        bool found = false;
+        for (size_t k = 0; k < before->count && !found; k++)
+            found =
+                before->entries[k].group == x->group && before->entries[k].activity == x->activity;
+        if (!found)
+            return true;
+    }
+    return false;
+}
+
+static enum err rebuild_inbox(struct rebuilding *b, uint64_t account, bool *changed)
+{
+    struct inbox_offer before, now;
+    uint64_t began = id_next(b->db->ids); /* above every message so far */
+    enum err e = read_inbox(b, account, &before);
+    if (e || !before.there)
+        return e;
+    e = inbox_rebuild(b->views, b->db, account, true);
+    if (e) /* dropped or begun by somebody meanwhile: then it is made from truth anyhow */
+        return e == ERR_CONFLICT ? OK : e;
+    e = read_inbox(b, account, &now);
+    if (!e && now.there)
+        *changed = was_wrong(&before, &now, began);
+    return e;
+}
+
 /* ---- counters ---- */
 
 static enum err rebuild_counters(struct rebuilding *b, uint64_t account, bool *changed)
@@ -150,6 +219,8 @@ static enum err rebuild_counters(struct rebuilding *b, uint64_t account, bool *c
     enum err e = check_counters(&k, account);
     if (!e)
         e = check_post_counters(&k, account);
+    if (!e)
+        e = check_group_counters(&k, account);
     arena_done(&k.arena);
     *changed = result.counter_errors > 0;
     return e;
@@ -189,6 +260,7 @@ static enum err rebuild_account(struct rebuilding *b, enum rebuild_what what, ui
 {
     bool different = false;
     enum err e = what == REBUILD_TIMELINES ? rebuild_timeline(b, account, &different)
+                 : what == REBUILD_INBOXES ? rebuild_inbox(b, account, &different)
                                            : rebuild_counters(b, account, &different);
     arena_reset(&b->arena);
     *changed += different;

@@ -18,12 +18,14 @@ enum err truth_load_views(struct db *db, struct views *views,
 enum err truth_catch_up(struct db *db, struct views *views, struct cards *cards, uint64_t position);
 
 struct check_result {
-    uint64_t feeds, feed_errors, counters, counter_errors, edges, edge_errors, repaired;
+    uint64_t feeds, feed_errors, inboxes, inbox_errors, counters, counter_errors, edges,
+        edge_errors, repaired;
     uint64_t next_account; /* where the next slice begins; 0: done */
 };
 
 /* Compares, for at most `limit` accounts with id ≥ from: the feed (all pages down to `depth`)
- * with the oracle, the counters with the edges, the graph with the follows. Writes one JSON
+ * with the oracle, the inbox with its own, the counters with the edges and the groups' with their
+ * logs, the graph with the follows. Writes one JSON
  * object per difference into the open array `j`. The pipeline must be drained, or additions may
  * lag. `repair`: puts it right (counters in truth, views rebuilt). */
 enum err truth_check(struct db *db, struct views *views, struct cards *cards, uint64_t from,

@@ -1,5 +1,5 @@
 /* Comparing what is derived with truth, one account at a time: its counters, its edges in the
- * graph, and its feed, page by page, with the oracle.
+ * graph, its feed and its inbox, page by page, with the oracle.
  *
  * The server goes on working meanwhile, so a difference counts only when it is still there after a
  * second and a third look. A feed is put right by applying, for every post that is missing or too
@@ -277,11 +277,15 @@ static enum err check_account(struct check *k, uint64_t account)
     if (!e)
         e = check_post_counters(k, account);
     if (!e)
-        e = check_graph(k, account, false);
+        e = check_graph(k, account, CHECK_FOLLOWING);
     if (!e)
-        e = check_graph(k, account, true);
+        e = check_graph(k, account, CHECK_FOLLOWERS);
     if (!e)
         e = check_feed(k, account);
+    if (!e)
+        e = check_group_counters(k, account);
+    if (!e)
+        e = check_inbox(k, account);
     arena_reset(&k->arena);
     return e == ERR_NOT_FOUND ? OK : e; /* deleted while it was being looked at */
 }
@@ -295,6 +299,7 @@ enum err truth_check(struct db *db, struct views *views, struct cards *cards, ui
                       .cards = cards,
                       .depth = depth > 0 ? depth : 1,
                       .repair = repair,
+                      .members = true,
                       .j = j,
                       .result = result};
     struct arena arena;

@@ -14,6 +14,7 @@ struct check {
     struct cards *cards;
     size_t depth;
     bool repair;
+    bool members; /* compare the views' members of groups, too */
     struct json_out *j;
     struct check_result *result;
     struct arena arena; /* of one account */
@@ -21,4 +22,8 @@ struct check {
 
 enum err check_counters(struct check *k, uint64_t account);
 enum err check_post_counters(struct check *k, uint64_t account);
-enum err check_graph(struct check *k, uint64_t account, bool followers);
+enum err check_group_counters(struct check *k, uint64_t account);
+enum err check_inbox(struct check *k, uint64_t account);
+/* Whose edges: an account's, or a group's. */
+enum check_edges { CHECK_FOLLOWING, CHECK_FOLLOWERS, CHECK_MEMBERS };
+enum err check_graph(struct check *k, uint64_t account_or_group, enum check_edges which);

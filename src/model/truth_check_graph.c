@@ -1,6 +1,7 @@
 /* The graph in memory against the edges in truth, from both ends: the views keep each edge twice,
- * once for reading feeds and once for fanning out, and either could be wrong alone. Both lists are
- * walked side by side in rising order. */
+ * once for reading feeds and once for fanning out, and either could be wrong alone. Members of
+ * groups are edges of the second kind. Both lists are walked side by side in rising order. */
+#include "model/inbox.h"
 #include "model/truth_check.h"
 
 enum { EDGES_A_PAGE = 1000 };
@@ -14,8 +15,8 @@ struct side {
 
 struct edge_walk {
     struct check *check;
-    uint64_t account;
-    bool followers;
+    uint64_t account; /* or a group */
+    enum check_edges which;
     struct side truth, views;
 };
 
@@ -26,14 +27,27 @@ static enum err read_edges(struct tx *tx, void *arg)
     const struct db_value args[] = {DB_I64(w->account), DB_I64(w->truth.after),
                                     DB_I64(EDGES_A_PAGE)};
     w->truth.count = 0;
-    enum err e = w->followers ? tx_query(tx,
-                                         "SELECT follower_id FROM follows WHERE followee_id = $1 "
-                                         "AND follower_id > $2 ORDER BY follower_id LIMIT $3",
-                                         args, 3, &rows)
-                              : tx_query(tx,
-                                         "SELECT followee_id FROM follows WHERE follower_id = $1 "
-                                         "AND followee_id > $2 ORDER BY followee_id LIMIT $3",
-                                         args, 3, &rows);
+    enum err e = OK;
+    switch (w->which) {
+    case CHECK_FOLLOWERS:
+        e = tx_query(tx,
+                     "SELECT follower_id FROM follows WHERE followee_id = $1 "
+                     "AND follower_id > $2 ORDER BY follower_id LIMIT $3",
+                     args, 3, &rows);
+        break;
+    case CHECK_FOLLOWING:
+        e = tx_query(tx,
+                     "SELECT followee_id FROM follows WHERE follower_id = $1 "
+                     "AND followee_id > $2 ORDER BY followee_id LIMIT $3",
+                     args, 3, &rows);
+        break;
+    case CHECK_MEMBERS:
+        e = tx_query(tx,
+                     "SELECT account_id FROM group_members WHERE group_id = $1 "
+                     "AND account_id > $2 AND left_seq IS NULL ORDER BY account_id LIMIT $3",
+                     args, 3, &rows);
+        break;
+    }
     if (e)
         return e;
     while (w->truth.count < EDGES_A_PAGE && db_next(&rows))
@@ -41,13 +55,23 @@ static enum err read_edges(struct tx *tx, void *arg)
     return db_rows_done(&rows);
 }
 
+static enum err read_views(struct edge_walk *w, uint64_t after, uint64_t *ids, size_t max,
+                           size_t *n)
+{
+    enum err e = views_neighbours(w->check->views, w->account, w->which != CHECK_FOLLOWING, after,
+                                  ids, max, n);
+    if (e != ERR_NOT_FOUND || w->which != CHECK_MEMBERS)
+        return e;
+    *n = 0; /* a group that the views do not know has no members there */
+    return OK;
+}
+
 static enum err refill(struct edge_walk *w, struct side *s)
 {
     if (s->at < s->count || s->end)
         return OK;
     enum err e = s == &w->truth ? db_read(w->check->db, read_edges, w, NULL)
-                                : views_neighbours(w->check->views, w->account, w->followers,
-                                                   s->after, s->ids, EDGES_A_PAGE, &s->count);
+                                : read_views(w, s->after, s->ids, EDGES_A_PAGE, &s->count);
     if (e)
         return e;
     s->at = 0;
@@ -58,17 +82,24 @@ static enum err refill(struct edge_walk *w, struct side *s)
 }
 
 struct edge {
-    uint64_t follower, followee;
-    bool present;
+    uint64_t follower, followee; /* or member and group */
+    bool of_group, present;
 };
 
 static enum err read_edge(struct tx *tx, void *arg)
 {
     struct edge *edge = arg;
     int64_t count = 0;
+    const struct db_value args[] = {DB_I64(edge->follower), DB_I64(edge->followee)};
     enum err e =
-        tx_get_i64(tx, "SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2",
-                   DB_ARGS(DB_I64(edge->follower), DB_I64(edge->followee)), &count);
+        edge->of_group
+            ? tx_get_i64(tx,
+                         "SELECT COUNT(*) FROM group_members WHERE account_id = $1 "
+                         "AND group_id = $2 AND left_seq IS NULL",
+                         args, 2, &count)
+            : tx_get_i64(tx,
+                         "SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2",
+                         args, 2, &count);
     edge->present = count > 0;
     return e;
 }
@@ -76,8 +107,10 @@ static enum err read_edge(struct tx *tx, void *arg)
 /* Truth and views differed about this edge when their pages were read. Do they still? */
 static enum err look_again(struct edge_walk *w, uint64_t other, struct edge *edge, bool *differs)
 {
-    edge->follower = w->followers ? other : w->account;
-    edge->followee = w->followers ? w->account : other;
+    bool towards = w->which != CHECK_FOLLOWING;
+    edge->follower = towards ? other : w->account;
+    edge->followee = towards ? w->account : other;
+    edge->of_group = w->which == CHECK_MEMBERS;
     *differs = true;
     enum err e = OK;
     for (int look = 1; !e && *differs && look < CHECK_LOOKS; look++) {
@@ -85,8 +118,7 @@ static enum err look_again(struct edge_walk *w, uint64_t other, struct edge *edg
         size_t n = 0;
         e = db_read(w->check->db, read_edge, edge, NULL);
         if (!e)
-            e = views_neighbours(w->check->views, w->account, w->followers, other - 1, &found, 1,
-                                 &n);
+            e = read_views(w, other - 1, &found, 1, &n);
         *differs = edge->present != (n == 1 && found == other);
     }
     return e;
@@ -100,6 +132,11 @@ static enum err tell_edge(struct tx *tx, void *arg)
     enum err e = read_edge(tx, edge);
     if (e)
         return e;
+    if (edge->of_group)
+        return outbox_emit(
+            tx, (struct event){.type = edge->present ? EVENT_GROUP_JOINED : EVENT_GROUP_LEFT,
+                               .actor = edge->followee,
+                               .object = edge->follower});
     return outbox_emit(
         tx, (struct event){.type = edge->present ? EVENT_FOLLOW_CREATED : EVENT_FOLLOW_REMOVED,
                            .actor = edge->follower,
@@ -112,8 +149,10 @@ static enum err report(struct edge_walk *w, const struct edge *edge)
     k->result->edge_errors++;
     json_object_begin(k->j);
     json_put(k->j, "kind", str, STR("edge"));
-    json_put(k->j, "follower", id, edge->follower);
-    json_put(k->j, "followee", id, edge->followee);
+    json_key(k->j, edge->of_group ? STR("member") : STR("follower"));
+    json_id(k->j, edge->follower);
+    json_key(k->j, edge->of_group ? STR("group") : STR("followee"));
+    json_id(k->j, edge->followee);
     json_put(k->j, "only_in", str, edge->present ? STR("truth") : STR("views"));
     json_object_end(k->j);
     if (!k->repair)
@@ -121,15 +160,18 @@ static enum err report(struct edge_walk *w, const struct edge *edge)
     struct edge now = *edge;
     enum err e = db_write(k->db, tell_edge, &now, NULL);
     k->result->repaired += !e;
+    /* Who joins stands on top of the inbox; who was a member all along does not. */
+    if (!e && edge->of_group)
+        (void)inbox_rebuild(k->views, k->db, edge->follower, true);
     return e;
 }
 
-enum err check_graph(struct check *k, uint64_t account, bool followers)
+enum err check_graph(struct check *k, uint64_t account, enum check_edges which)
 {
     struct edge_walk *w = ARENA_NEW(&k->arena, struct edge_walk);
     w->check = k;
     w->account = account;
-    w->followers = followers;
+    w->which = which;
     for (;;) {
         enum err e = refill(w, &w->truth);
         if (!e)

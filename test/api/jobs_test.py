@@ -237,7 +237,7 @@ def _():
         ended = await_job("rebuilds", made, "done", server)
         check(ended["seen"] >= 14 and ended["position"] == ended["last"], str(ended))
         equal(shapes.ids(ada.get("/v1/feed").json["items"]), posts[::-1])
-        for body, words in (({}, "what"), ({"what": "inboxes"}, "timelines or counters"), ({"what": "timelines", "user": "nobody"},
+        for body, words in (({}, "what"), ({"what": "inbox"}, "timelines, counters or inboxes"), ({"what": "timelines", "user": "nobody"},
                             "no account"), ({"what": "timelines", "rate": -1}, "rate")):
             check(words in server.operator.post("/v1/admin/rebuilds", body).problem(422)["detail"], str(body))
         check(made in fantail("rebuild", "list", server=server).stdout)

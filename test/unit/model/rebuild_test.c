@@ -254,7 +254,7 @@ static void names_are_read_and_written(void **state)
         assert_int_equal(what, i);
     }
     assert_string_equal(rebuild_name(REBUILD_TIMELINES), "timelines");
-    assert_false(rebuild_parse(STR("inboxes"), &what));
+    assert_false(rebuild_parse(STR("inbox"), &what));
     assert_false(rebuild_parse(STR(""), &what));
 }
 

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model/inbox.h"
+#include "model/rebuild.h"
 #include "model/truth.h"
 #include "world.h"
 
@@ -65,8 +67,8 @@ static struct check_result check(bool repair)
     json_array_end(&j);
     json_t *parsed = json_loadb(text.ptr, text.len, 0, NULL);
     assert_non_null(parsed);
-    assert_int_equal(json_array_size(parsed),
-                     result.feed_errors + result.counter_errors + result.edge_errors);
+    assert_int_equal(json_array_size(parsed), result.feed_errors + result.counter_errors +
+                                                  result.edge_errors + result.inbox_errors);
     json_decref(parsed);
     buf_done(&text);
     return result;
@@ -78,6 +80,7 @@ static void assert_clean(void)
     assert_int_equal(r.feed_errors, 0);
     assert_int_equal(r.counter_errors, 0);
     assert_int_equal(r.edge_errors, 0);
+    assert_int_equal(r.inbox_errors, 0);
 }
 
 static void a_healthy_world_has_no_differences(void **state)
@@ -164,6 +167,125 @@ static void wrong_feeds_are_found_and_repaired(void **state)
     assert_clean();
 }
 
+/* ---- groups ---- */
+
+static uint64_t birds, cakes;
+
+static enum err make_group(struct tx *tx, void *arg)
+{
+    const uint64_t members[] = {bob, eve};
+    struct arena arena;
+    struct group g;
+    arena_init(&arena);
+    enum err e = group_create(
+        tx,
+        &(struct group_new){.owner = ada, .name = STR("g"), .members = members, .member_count = 2},
+        &arena, &g);
+    *(uint64_t *)arg = g.id;
+    arena_done(&arena);
+    return e;
+}
+
+static enum err say(struct tx *tx, void *arg)
+{
+    struct arena arena;
+    struct group_entry entry;
+    bool repeated;
+    arena_init(&arena);
+    enum err e = message_send(
+        tx, &(struct message_new){.group = *(uint64_t *)arg, .author = ada, .body = STR("hello")},
+        &arena, &entry, &repeated);
+    arena_done(&arena);
+    return e;
+}
+
+static int fresh_groups(void **state)
+{
+    fresh(state);
+    uint64_t *made[] = {&birds, &cakes};
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(db_write(w.db, make_group, made[i], NULL), OK);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(db_write(w.db, say, i < 3 ? &cakes : &birds, NULL), OK);
+    world_drain(&w);
+    return 0;
+}
+
+static uint64_t top_of(uint64_t account)
+{
+    struct inbox_entry top = {0};
+    size_t n;
+    assert_int_equal(views_inbox(w.views, account, UINT64_MAX, &top, 1, &n), OK);
+    return top.group;
+}
+
+static enum err break_groups(struct tx *tx, void *arg)
+{
+    (void)arg;
+    enum err e = tx_exec(tx, "UPDATE groups SET messages = 9, member_count = 9 WHERE id = $1",
+                         DB_ARGS(DB_I64(birds)), NULL);
+    if (!e)
+        e = tx_exec(tx, "UPDATE groups SET seq = seq + 1, last_seq = 1 WHERE id = $1",
+                    DB_ARGS(DB_I64(cakes)), NULL);
+    return e ? e
+             : tx_exec(tx, "UPDATE group_members SET read_count = 2 WHERE account_id = $1",
+                       DB_ARGS(DB_I64(bob)), NULL);
+}
+
+static void wrong_counters_of_groups_are_found_and_repaired(void **state)
+{
+    (void)state;
+    assert_clean();
+    assert_int_equal(db_write(w.db, break_groups, NULL, NULL), OK);
+    struct check_result r = check(false);
+    assert_int_equal(r.counter_errors, 2 + 3 + 2); /* a gap in the numbers is one, too */
+    r = check(true);
+    assert_int_equal(r.repaired, 2 + 2);
+    assert_clean();
+}
+
+static void wrong_inboxes_and_members_are_found_and_repaired(void **state)
+{
+    (void)state;
+    struct check_result r = check(false);
+    assert_int_equal(r.inboxes, 3);
+    assert_true(top_of(bob) == birds && top_of(eve) == birds);
+    /* bob is no member, in the views alone */
+    world_apply(&w, (struct view_change){.kind = VIEW_MEMBER, .account = bob, .other = birds});
+    r = check(false);
+    assert_int_equal(r.edge_errors, 1);
+    assert_int_equal(r.inbox_errors, 1);
+    check(true);
+    assert_clean();
+    assert_true(top_of(bob) == birds);
+    assert_int_equal(db_write(w.db, say, &cakes, NULL), OK); /* he gets messages again */
+    world_drain(&w);
+    assert_true(top_of(bob) == cakes);
+}
+
+static void inboxes_are_rebuilt(void **state)
+{
+    (void)state;
+    uint64_t next, seen, changed;
+    bool end;
+    world_apply(&w, (struct view_change){.kind = VIEW_MEMBER, .account = bob, .other = birds});
+    world_apply(
+        &w, (struct view_change){.kind = VIEW_MEMBER, .on = true, .account = bob, .other = birds});
+    assert_true(top_of(bob) == cakes);
+    assert_int_equal(rebuild_slice(w.db, w.views, w.cards, REBUILD_INBOXES, 0, UINT64_MAX, 100,
+                                   &next, &end, &seen, &changed),
+                     OK);
+    assert_true(end);
+    assert_int_equal(seen, 3);
+    assert_int_equal(changed, 1);
+    assert_true(top_of(bob) == birds);
+    assert_clean();
+    assert_int_equal(rebuild_slice(w.db, w.views, w.cards, REBUILD_INBOXES, 0, UINT64_MAX, 100,
+                                   &next, &end, &seen, &changed),
+                     OK);
+    assert_int_equal(changed, 0);
+}
+
 /* The world's views, with somebody who acts at the worst moment: between the look at truth that
  * led to a repair and the repair itself. */
 struct meddled {
@@ -209,6 +331,13 @@ static enum err meddled_visible(struct views *v, uint64_t viewer, const uint64_t
     return views_visible(w.views, viewer, authors, n, out);
 }
 
+static enum err meddled_inbox(struct views *v, uint64_t account, uint64_t below,
+                              struct inbox_entry *out, size_t max, size_t *n)
+{
+    (void)v;
+    return views_inbox(w.views, account, below, out, max, n);
+}
+
 static enum err meddled_neighbours(struct views *v, uint64_t account, bool followers,
                                    uint64_t after, uint64_t *ids, size_t max, size_t *n)
 {
@@ -223,7 +352,8 @@ static void repair_while(enum act act, uint64_t who, uint64_t what, uint64_t rea
                                          .edge = meddled_edge,
                                          .home = meddled_home,
                                          .visible = meddled_visible,
-                                         .neighbours = meddled_neighbours};
+                                         .neighbours = meddled_neighbours,
+                                         .inbox = meddled_inbox};
     struct meddled m = {.views = {.ops = &ops, .cap = w.cap},
                         .act = act,
                         .who = who,
@@ -369,6 +499,9 @@ int main(void)
         FRESH(wrong_counters_are_found_and_repaired),
         FRESH(wrong_edges_are_found_and_repaired),
         FRESH(wrong_feeds_are_found_and_repaired),
+        cmocka_unit_test_setup(wrong_counters_of_groups_are_found_and_repaired, fresh_groups),
+        cmocka_unit_test_setup(wrong_inboxes_and_members_are_found_and_repaired, fresh_groups),
+        cmocka_unit_test_setup(inboxes_are_rebuilt, fresh_groups),
         FRESH(a_repair_never_undoes_what_happens_meanwhile),
         FRESH(views_come_up_from_truth_and_from_a_snapshot),
         FRESH(loading_tells_how_far_it_is),

@@ -1,0 +1,355 @@
+/* Groups and inboxes against truth.
+ *
+ * An inbox is read as its owner would and compared with the oracle, page by page, the archived
+ * groups apart. One that is not in memory is passed over: it is made from truth when it is read.
+ * Putting it right is making it anew.
+ *
+ * A group's counters and members are compared by the first of its members, so that each group is
+ * looked at once. Counting a long log from its beginning would take as long as it is; so its end is
+ * counted, and added to what the entry before that end says, which was compared when it was
+ * written. A member's read_count is that of the entry they have read. */
+#include "model/inbox.h"
+#include "model/rebuild.h"
+#include "model/truth_check.h"
+
+enum { GROUPS_SHOWN = 20, GROUPS_A_READ = 100, TAIL_MAX = 100000 };
+
+/* ---- inboxes ---- */
+
+struct inbox_look {
+    uint64_t account;
+    bool archived;
+    size_t depth;
+    uint64_t *oracle, *shown, *activities;
+    size_t oracle_count, shown_count;
+};
+
+static enum err read_oracle(struct tx *tx, void *arg)
+{
+    struct inbox_look *l = arg;
+    return inbox_from_truth(tx, l->account, UINT64_MAX, l->archived, l->depth, l->oracle,
+                            l->activities, &l->oracle_count);
+}
+
+static enum err read_shown(struct check *k, struct inbox_look *l)
+{
+    struct inbox_page *page = ARENA_NEW(&k->arena, struct inbox_page);
+    uint64_t below = UINT64_MAX;
+    l->shown_count = 0;
+    while (below > 0 && l->shown_count < l->depth) {
+        struct arena arena;
+        size_t left = l->depth - l->shown_count;
+        arena_init(&arena);
+        enum err e = inbox_page_read(k->views, k->db, l->account, below, l->archived,
+                                     left < INBOX_LIMIT_MAX ? left : INBOX_LIMIT_MAX, &arena, page);
+        for (size_t i = 0; !e && i < page->count && l->shown_count < l->depth; i++)
+            l->shown[l->shown_count++] = page->items[i].group.id;
+        arena_done(&arena);
+        if (e)
+            return e;
+        below = page->next_below;
+    }
+    return OK;
+}
+
+static bool is_same(const struct inbox_look *l)
+{
+    return l->oracle_count == l->shown_count &&
+           memcmp(l->oracle, l->shown, l->shown_count * sizeof *l->shown) == 0;
+}
+
+/* The server goes on meanwhile: what differs must differ at every look. */
+static enum err look(struct check *k, struct inbox_look *l)
+{
+    enum err e = OK;
+    for (int i = 0; !e && i < CHECK_LOOKS; i++) {
+        e = read_shown(k, l);
+        if (!e)
+            e = db_read(k->db, read_oracle, l, NULL);
+        if (!e && is_same(l))
+            return OK;
+    }
+    return e;
+}
+
+static void put_groups(struct check *k, const char *key, const uint64_t *groups, size_t n)
+{
+    json_key(k->j, str_of(key));
+    json_array_begin(k->j);
+    for (size_t i = 0; i < n && i < GROUPS_SHOWN; i++)
+        json_id(k->j, groups[i]);
+    json_array_end(k->j);
+}
+
+/* Both from the first place at which they differ. */
+static void report_inbox(struct check *k, const struct inbox_look *l)
+{
+    size_t from = 0;
+    while (from < l->oracle_count && from < l->shown_count && l->oracle[from] == l->shown[from])
+        from++;
+    json_object_begin(k->j);
+    json_put(k->j, "kind", str, STR("inbox"));
+    json_put(k->j, "account", id, l->account);
+    json_put(k->j, "archived", bool, l->archived);
+    json_put(k->j, "from", u64, from);
+    put_groups(k, "expected", l->oracle + from, l->oracle_count - from);
+    put_groups(k, "shown", l->shown + from, l->shown_count - from);
+    json_object_end(k->j);
+}
+
+static enum err repair_inbox(struct check *k, struct inbox_look *l)
+{
+    enum err e = inbox_rebuild(k->views, k->db, l->account, true);
+    if (!e || e == ERR_CONFLICT) /* somebody else has begun to: the next look tells */
+        e = look(k, l);
+    if (!e && is_same(l))
+        k->result->repaired++;
+    return e;
+}
+
+enum err check_inbox(struct check *k, uint64_t account)
+{
+    struct inbox_entry first;
+    size_t n;
+    enum err e = views_inbox(k->views, account, UINT64_MAX, &first, 1, &n);
+    if (e) /* dropped, being made, or not known: nothing derived to compare */
+        return e == ERR_NEEDS_TRUTH || e == ERR_NOT_FOUND ? OK : e;
+    k->result->inboxes++;
+    for (int archived = 0; !e && archived < 2; archived++) {
+        struct inbox_look l = {.account = account,
+                               .archived = archived,
+                               .depth = k->depth,
+                               .oracle = ARENA_ARRAY(&k->arena, uint64_t, k->depth),
+                               .shown = ARENA_ARRAY(&k->arena, uint64_t, k->depth),
+                               .activities = ARENA_ARRAY(&k->arena, uint64_t, k->depth)};
+        e = look(k, &l);
+        if (e || is_same(&l))
+            continue;
+        k->result->inbox_errors++;
+        report_inbox(k, &l);
+        if (k->repair)
+            e = repair_inbox(k, &l);
+    }
+    return e;
+}
+
+/* ---- counters ---- */
+
+enum group_counter { SEQ, MESSAGES, MEMBERS, LAST_SEQ, ENTRIES, GROUP_COUNTERS };
+static const char *const names[] = {"seq", "messages", "member_count", "last_seq", "entries"};
+
+struct group_counters {
+    uint64_t account, after;
+    size_t tail; /* entries counted */
+    size_t count;
+    struct {
+        uint64_t id;
+        int64_t stored[GROUP_COUNTERS], actual[GROUP_COUNTERS];
+    } groups[GROUPS_A_READ];
+};
+
+static enum err read_groups(struct tx *tx, void *arg)
+{
+    struct group_counters *c = arg;
+    struct db_rows rows;
+    c->count = 0;
+    enum err e = tx_query(
+        tx,
+        "SELECT g.id, g.seq, g.messages, g.member_count, g.last_seq, "
+        "(SELECT MAX(l.seq) FROM group_log l WHERE l.group_id = g.id), "
+        "COALESCE((SELECT l.messages FROM group_log l WHERE l.group_id = g.id "
+        "AND l.seq = g.seq - $2), 0) + (SELECT COUNT(*) FROM group_log l "
+        "WHERE l.group_id = g.id AND l.seq > g.seq - $2 AND l.kind = 0), "
+        "(SELECT COUNT(*) FROM group_members o WHERE o.group_id = g.id AND o.left_seq IS NULL), "
+        "COALESCE((SELECT l.seq FROM group_log l WHERE l.group_id = g.id AND l.kind = 0 "
+        "ORDER BY l.seq DESC LIMIT 1), 0), "
+        "(SELECT COUNT(*) FROM group_log l WHERE l.group_id = g.id AND l.seq > g.seq - $2) "
+        "FROM group_members m JOIN groups g ON g.id = m.group_id "
+        "WHERE m.account_id = $1 AND m.left_seq IS NULL AND NOT EXISTS (SELECT 1 "
+        "FROM group_members f WHERE f.group_id = m.group_id AND f.account_id < $1 "
+        "AND f.left_seq IS NULL) AND m.group_id > $3 ORDER BY m.group_id LIMIT $4",
+        DB_ARGS(DB_I64(c->account), DB_I64(c->tail), DB_I64(c->after), DB_I64(GROUPS_A_READ)),
+        &rows);
+    if (e)
+        return e;
+    for (; c->count < GROUPS_A_READ && db_next(&rows); c->count++) {
+        int64_t *stored = c->groups[c->count].stored, *actual = c->groups[c->count].actual;
+        c->groups[c->count].id = db_id(&rows, 0);
+        for (int i = 0; i < GROUP_COUNTERS; i++) {
+            stored[i] = i < ENTRIES ? db_i64(&rows, 1 + i) : 0;
+            actual[i] = db_i64(&rows, 1 + ENTRIES + i);
+        }
+        /* Numbers have no gaps: so many entries are to be there. */
+        stored[ENTRIES] = stored[SEQ] < (int64_t)c->tail ? stored[SEQ] : (int64_t)c->tail;
+    }
+    return db_rows_done(&rows);
+}
+
+struct group_repair {
+    uint64_t id;
+    size_t tail;
+};
+
+/* Whoever writes into a group takes its row first, and so does this: nothing comes in between. */
+static enum err repair_group(struct tx *tx, void *arg)
+{
+    const struct group_repair *r = arg;
+    enum err e =
+        tx_exec(tx, "UPDATE groups SET seq = seq WHERE id = $1", DB_ARGS(DB_I64(r->id)), NULL);
+    if (!e)
+        e = tx_exec(
+            tx,
+            "UPDATE groups SET "
+            "seq = COALESCE((SELECT MAX(l.seq) FROM group_log l WHERE l.group_id = $1), 0), "
+            "member_count = (SELECT COUNT(*) FROM group_members o WHERE o.group_id = $1 "
+            "AND o.left_seq IS NULL), "
+            "last_seq = COALESCE((SELECT MAX(l.seq) FROM group_log l "
+            "WHERE l.group_id = $1 AND l.kind = 0), 0) WHERE id = $1",
+            DB_ARGS(DB_I64(r->id)), NULL);
+    if (!e)
+        e = tx_exec(tx,
+                    "UPDATE groups SET messages = COALESCE((SELECT l.messages FROM group_log l "
+                    "WHERE l.group_id = $1 AND l.seq = groups.seq - $2), 0) + "
+                    "(SELECT COUNT(*) FROM group_log l WHERE l.group_id = $1 "
+                    "AND l.seq > groups.seq - $2 AND l.kind = 0) WHERE id = $1",
+                    DB_ARGS(DB_I64(r->id), DB_I64(r->tail)), NULL);
+    return e;
+}
+
+static void report(struct check *k, uint64_t group, uint64_t account, const char *counter,
+                   int64_t stored, int64_t actual)
+{
+    k->result->counter_errors++;
+    json_object_begin(k->j);
+    json_put(k->j, "kind", str, STR("counter"));
+    json_put(k->j, "group", id, group);
+    if (account)
+        json_put(k->j, "account", id, account);
+    json_put(k->j, "counter", str, str_of(counter));
+    json_put(k->j, "stored", i64, stored);
+    json_put(k->j, "actual", i64, actual);
+    json_object_end(k->j);
+}
+
+static enum err check_group(struct check *k, const struct group_counters *c, size_t i)
+{
+    bool wrong = false;
+    for (int n = 0; n < GROUP_COUNTERS; n++) {
+        int64_t stored = c->groups[i].stored[n], actual = c->groups[i].actual[n];
+        k->result->counters++;
+        wrong = wrong || stored != actual;
+        if (stored != actual)
+            report(k, c->groups[i].id, 0, names[n], stored, actual);
+    }
+    if (!wrong || !k->repair)
+        return OK;
+    struct group_repair repair = {c->groups[i].id, c->tail};
+    enum err e = db_write(k->db, repair_group, &repair, NULL);
+    k->result->repaired += !e;
+    return e;
+}
+
+static enum err check_groups(struct check *k, uint64_t account)
+{
+    struct group_counters *c = ARENA_NEW(&k->arena, struct group_counters);
+    enum err e;
+    c->account = account;
+    c->tail = k->depth < TAIL_MAX ? k->depth : TAIL_MAX;
+    do {
+        e = db_read(k->db, read_groups, c, NULL);
+        for (size_t i = 0; !e && i < c->count; i++)
+            e = check_group(k, c, i);
+        for (size_t i = 0; !e && k->members && i < c->count; i++)
+            e = check_graph(k, c->groups[i].id, CHECK_MEMBERS);
+        if (!e && c->count > 0)
+            c->after = c->groups[c->count - 1].id;
+    } while (!e && c->count == GROUPS_A_READ);
+    return e;
+}
+
+/* ---- read marks ---- */
+
+struct read_marks {
+    uint64_t account, after, last; /* the last one met */
+    size_t seen, count;
+    struct {
+        uint64_t group;
+        int64_t stored, actual;
+    } wrong[GROUPS_A_READ];
+};
+
+static enum err read_marks(struct tx *tx, void *arg)
+{
+    struct read_marks *m = arg;
+    struct db_rows rows;
+    m->count = 0;
+    m->seen = 0;
+    enum err e =
+        tx_query(tx,
+                 "SELECT m.group_id, m.read_count, COALESCE((SELECT l.messages "
+                 "FROM group_log l WHERE l.group_id = m.group_id "
+                 "AND l.seq = m.read_seq), 0) FROM group_members m "
+                 "WHERE m.account_id = $1 AND m.left_seq IS NULL "
+                 "AND m.group_id > $2 ORDER BY m.group_id LIMIT $3",
+                 DB_ARGS(DB_I64(m->account), DB_I64(m->after), DB_I64(GROUPS_A_READ)), &rows);
+    if (e)
+        return e;
+    uint64_t last = m->after;
+    for (; m->seen < GROUPS_A_READ && db_next(&rows); m->seen++) {
+        int64_t stored = db_i64(&rows, 1), actual = db_i64(&rows, 2);
+        last = db_id(&rows, 0);
+        if (stored == actual)
+            continue;
+        m->wrong[m->count].group = last;
+        m->wrong[m->count].stored = stored;
+        m->wrong[m->count++].actual = actual;
+    }
+    m->last = last;
+    return db_rows_done(&rows);
+}
+
+struct mark_repair {
+    uint64_t group, account;
+};
+
+static enum err repair_mark(struct tx *tx, void *arg)
+{
+    const struct mark_repair *r = arg;
+    return tx_exec(tx,
+                   "UPDATE group_members SET read_count = COALESCE((SELECT l.messages "
+                   "FROM group_log l WHERE l.group_id = $1 AND l.seq = group_members.read_seq), 0) "
+                   "WHERE group_id = $1 AND account_id = $2",
+                   DB_ARGS(DB_I64(r->group), DB_I64(r->account)), NULL);
+}
+
+static enum err check_mark(struct check *k, const struct read_marks *m, size_t i)
+{
+    report(k, m->wrong[i].group, m->account, "read_count", m->wrong[i].stored, m->wrong[i].actual);
+    if (!k->repair)
+        return OK;
+    struct mark_repair repair = {m->wrong[i].group, m->account};
+    enum err e = db_write(k->db, repair_mark, &repair, NULL);
+    k->result->repaired += !e;
+    return e;
+}
+
+static enum err check_marks(struct check *k, uint64_t account)
+{
+    struct read_marks *m = ARENA_NEW(&k->arena, struct read_marks);
+    enum err e;
+    m->account = account;
+    do {
+        e = db_read(k->db, read_marks, m, NULL);
+        for (size_t i = 0; !e && i < m->count; i++)
+            e = check_mark(k, m, i);
+        k->result->counters += m->seen;
+        m->after = m->last;
+    } while (!e && m->seen == GROUPS_A_READ);
+    return e;
+}
+
+enum err check_group_counters(struct check *k, uint64_t account)
+{
+    enum err e = check_groups(k, account);
+    return e ? e : check_marks(k, account);
+}
