@@ -36,6 +36,10 @@ def _():
             ids = re.findall(r"^\d{15,19}$", out, re.M)
             equal(len(ids), 1, "the replayed post's id is printed once")
             check("\n204\n0\n" in out, "after the delete the feed is empty: " + out)
+            equal(out.count('"seq": 3,\n  "kind": "message"'), 2, "the same client_id is the same message: " + out)
+            check('{"group":"Engines","unread":1,"mentions":1,"last":"At one, @ada.l"}' in out, out)
+            check('{"seq":3,"kind":"message","body":"Shall we meet at noon?"}' in out, out)
+            check('[4,"message",null]\n[5,"edit",null]\n[6,"delete",null]' in out, "the deleted text is gone: " + out)
             check("0 differences" in out or "no differences" in out, out)
             check("no dead letters" in out and "events that match" in out and "1 account looked at" in out, out)
     finally:
