@@ -22,9 +22,11 @@ enum {
     RETRY_US = 200 * 1000,
     /* shared views */
     SCAN_EVERY_US = 10 * 1000,
-    SCAN_SHARE = 20,           /* a scan takes at most this part of the time */
-    ASK_EVERY_US = 500 * 1000, /* are the connections that bring news alive? */
-    UNHEARD_US = 1000 * 1000,  /* what the watch does not hear of is looked at so often */
+    SCAN_SHARE = 20,              /* a scan takes at most this part of the time */
+    ASK_EVERY_US = 500 * 1000,    /* are the connections that bring news alive? */
+    UNHEARD_US = 1000 * 1000,     /* what the watch does not hear of is looked at so often */
+    UNHEARD_FIRST_US = 10 * 1000, /* sooner at first: its connections are opened when wanted */
+    UNHEARD_DOUBLINGS = 8,
     UNHEARD_FEED_US = 5000 * 1000,
 };
 
@@ -321,7 +323,10 @@ static bool is_due(struct hints *h, const struct watched *w, int64_t now_us, int
 {
     if (w->whole && !h->doubtful)
         return !watch_same(h->config.watch, w->generation, w->reads, w->count);
-    return now_us - w->looked_at_us >= unheard_us;
+    int64_t pause_us = w->unheard > 0 && w->unheard < UNHEARD_DOUBLINGS
+                           ? (int64_t)UNHEARD_FIRST_US << w->unheard
+                           : unheard_us;
+    return now_us - w->looked_at_us >= (pause_us < unheard_us ? pause_us : unheard_us);
 }
 
 static void scan(struct hints *h, int64_t now_us)

@@ -87,6 +87,7 @@ static void end(struct hints *h, struct watched *w)
     watch_end(h->config.watch, &h->trace);
     w->looked_at_us = clock_mono_us(h->config.clock);
     w->whole = t->whole;
+    w->unheard = t->whole ? 0 : w->unheard < UINT8_MAX ? w->unheard + 1 : UINT8_MAX;
     if (!t->whole)
         return;
     w->generation = t->generation;

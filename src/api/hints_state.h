@@ -31,6 +31,7 @@ struct watched {
     struct watch_read *reads;
     uint8_t count;
     bool whole;
+    uint8_t unheard; /* how often in a row it was not */
     int64_t looked_at_us;
 };
 

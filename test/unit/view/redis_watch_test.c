@@ -397,6 +397,79 @@ static void a_card_that_expires_is_heard_of(void **state)
     cards_free(brief);
 }
 
+/* ---- inboxes ---- */
+
+static void note_inbox(struct fixture *f, struct watch_trace *t, uint64_t account)
+{
+    int64_t until = now_ms() + PATIENCE_MS;
+    struct inbox_entry entries[PAGE];
+    size_t n;
+    do { /* the watch hears of some nodes later */
+        watch_begin(f->w, t);
+        assert_int_equal(views_inbox(f->mine.v, account, UINT64_MAX, entries, PAGE, &n), OK);
+        watch_end(f->w, t);
+    } while (!t->whole && now_ms() < until);
+    assert_true(t->whole);
+}
+
+static void joins(struct fixture *f)
+{
+    apply(&f->other,
+          (struct view_change){
+              .kind = VIEW_MEMBER, .on = true, .account = VIEWER, .other = 900, .event = POST(20)});
+}
+
+static void is_pushed_to(struct fixture *f)
+{
+    const uint64_t viewer = VIEWER;
+    size_t changed;
+    assert_int_equal(views_inbox_push(f->other.v, 900, POST(21), &viewer, 1, &changed), OK);
+}
+
+static void is_touched(struct fixture *f)
+{
+    const uint64_t viewer = VIEWER;
+    assert_int_equal(views_touch(f->other.v, &viewer, 1), OK);
+}
+
+static void leaves(struct fixture *f)
+{
+    apply(&f->other, (struct view_change){
+                         .kind = VIEW_MEMBER, .account = VIEWER, .other = 900, .event = POST(22)});
+}
+
+static void is_dropped(struct fixture *f)
+{
+    const uint64_t viewer = VIEWER;
+    assert_int_equal(views_inbox_drop(f->other.v, &viewer, 1), OK);
+}
+
+static void whatever_changes_an_inbox_is_heard_of(void **state)
+{
+    struct fixture *f = *state;
+    void (*const acts[])(struct fixture *) = {joins,      is_pushed_to, is_touched,
+                                              is_touched, leaves,       is_dropped};
+    struct watch_trace page, inbox, other;
+    note(f, &page);
+    for (size_t i = 0; i < COUNT_OF(acts); i++) {
+        note_inbox(f, &inbox, VIEWER);
+        note_inbox(f, &other, OTHER_VIEWER);
+        assert_true(ask(f->w));
+        assert_true(same(f, &inbox));
+        acts[i](f);
+        assert_true(ask(f->w));
+        assert_false(same(f, &inbox));
+        assert_true(same(f, &other));
+    }
+    struct inbox_entry entries[PAGE];
+    size_t n;
+    watch_begin(f->w, &inbox);
+    assert_int_equal(views_inbox(f->mine.v, VIEWER, UINT64_MAX, entries, PAGE, &n),
+                     ERR_NEEDS_TRUTH);
+    watch_end(f->w, &inbox);
+    assert_false(inbox.whole);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2 || !servers_are_known()) {
@@ -419,6 +492,7 @@ int main(int argc, char **argv)
         BOTH(what_scripts_read_is_heard_of_as_well),
         BOTH(what_does_not_concern_a_page_leaves_it_the_same),
         BOTH(a_card_that_expires_is_heard_of),
+        BOTH(whatever_changes_an_inbox_is_heard_of),
     };
     return cmocka_run_group_tests_name("redis watch", tests, NULL, NULL);
 }

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Streams at many nodes: what is written at one is told at the others."""
+
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from support.cluster import Cluster
+from support.place import redis_cli
+from support.server import check, diag, equal, main, test
+from support.sse import Stream
+
+
+def make(owner, *members):
+    return owner.post("/v1/groups", {"name": "birds", "members": [m.id for m in members]}).expect(201).json["id"]
+
+
+def say(client, group, body="hello"):
+    return client.post(f"/v1/groups/{group}/messages", {"body": body}).expect(201).json["seq"]
+
+
+def numbers(client, group, after):
+    page = client.get(f"/v1/groups/{group}/messages?after={after}&limit=200").expect(200).json
+    return [e["seq"] for e in page["items"]]
+
+
+@test("a-message-sent-at-one-node-reaches-the-streams-at-all")
+def _():
+    with Cluster(nodes=3) as cluster:
+        a, b, c = cluster.nodes
+        ada, bob = a.sign_up("ada"), a.sign_up("bob")
+        group = make(ada, bob)
+        with Stream(b, bob) as at_b, Stream(c, bob) as at_c, Stream(c, ada) as sender:
+            took = []
+            for i in range(10):
+                began = time.monotonic()
+                seq = say(cluster.nodes[i % 3].client(ada.token), group)
+                for stream in (at_b, at_c, sender):
+                    stream.wait("group", group=group, seq=seq)
+                took.append(time.monotonic() - began)
+            diag(f"from the call to the last stream: {sorted(took)[5] * 1000:.0f} ms (median), "
+                 f"{max(took) * 1000:.0f} ms (worst)")
+            later = make(c.client(bob.token), ada)
+            sender.wait("group", group=later)
+
+
+@test("read-marks-posts-and-the-end-of-a-session-travel-too")
+def _():
+    with Cluster(nodes=2) as cluster:
+        a, b = cluster.nodes
+        ada, bob = a.sign_up("ada"), a.sign_up("bob")
+        group = make(ada, bob)
+        ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
+        desk = b.log_in(ada.username)
+        with Stream(b, desk) as stream:
+            seq = say(bob, group)
+            stream.wait("group", group=group, seq=seq)
+            ada.put(f"/v1/groups/{group}/read", {"seq": seq}).expect(200)
+            stream.wait("read", group=group, seq=seq)
+            post = bob.post("/v1/posts", {"caption": "hello"}).expect(201).json["id"]
+            stream.wait("feed", id=post)
+            a.client(desk.token).delete("/v1/sessions/current").expect(204)
+            equal(stream.wait_end().wait("bye"), {"reason": "session"})
+
+
+@test("a-client-that-lost-its-node-comes-back-and-fetches-what-it-missed")
+def _():
+    with Cluster(nodes=2) as cluster:
+        a, b = cluster.nodes
+        ada, bob = a.sign_up("ada"), a.sign_up("bob")
+        group = make(ada, bob)
+        with Stream(b, bob) as stream:
+            first = say(ada, group)
+            stream.wait("group", group=group, seq=first)
+            b.kill()
+            stream.wait_end()
+        missed = [say(ada, group) for _ in range(5)]
+        b.start()
+        with Stream(b, bob) as stream:
+            equal(numbers(b.client(bob.token), group, first), missed)
+            seq = say(ada, group)
+            stream.wait("group", group=group, seq=seq)
+
+
+@test("streams-go-on-when-redis-has-lost-everything")
+def _():
+    with Cluster(nodes=2, own=True) as cluster:
+        a, b = cluster.nodes
+        ada, bob = a.sign_up("ada"), a.sign_up("bob")
+        group = make(ada, bob)
+        with Stream(b, bob) as stream:
+            stream.wait("hello")
+            redis_cli(cluster.place.views, "FLUSHALL")
+            seq = say(ada, group)
+            stream.wait("group", timeout_s=40, group=group, seq=seq)
+            cluster.drain()
+            seq = say(ada, group)
+            stream.wait("group", timeout_s=20, group=group, seq=seq)
+            items = b.client(bob.token).get("/v1/inbox").expect(200).json["items"]
+            equal([i["group"]["id"] for i in items], [group])
+
+
+@test("a-redis-cluster-tells-too")
+def _():
+    with Cluster(nodes=2, own=True, redis_cluster=True) as cluster:
+        a, b = cluster.nodes
+        people = [a.sign_up(f"person{i}") for i in range(6)]
+        group = make(people[0], *people[1:])
+        streams = [Stream(b, p) for p in people]
+        try:
+            for _ in range(3):
+                seq = say(people[1], group)
+                for stream in streams:
+                    stream.wait("group", group=group, seq=seq)
+        finally:
+            for stream in streams:
+                stream.close()
+
+
+if __name__ == "__main__":
+    main()
