@@ -23,6 +23,8 @@
  *
  * Mentions are told apart and first, in a lane of their own, by the event just before the
  * message's: its id is lower, so what it raises the message raises again, never the other way. */
+#include <string.h>
+
 #include "base/arena.h"
 #include "model/group.h"
 #include "model/sinks.h"
@@ -40,11 +42,40 @@ enum err sink_inbox(struct sink_env *env, const struct event *e, const uint64_t 
     return OK;
 }
 
+/* Is there a later message to the same people of the same group? It raises them further. */
+static bool is_outdone(const struct sink_call *calls, size_t n, size_t i)
+{
+    for (size_t k = 0; k < n; k++) {
+        if (k != i && calls[k].event->actor == calls[i].event->actor &&
+            calls[k].event->id > calls[i].event->id && calls[k].n == calls[i].n &&
+            memcmp(calls[k].members, calls[i].members, calls[i].n * sizeof *calls[i].members) == 0)
+            return true;
+    }
+    return false;
+}
+
 enum err sink_inboxes(struct sink_env *env, struct sink_call *calls, size_t n)
 {
-    enum err e = OK;
-    for (size_t i = 0; i < n && !e; i++)
-        e = sink_inbox(env, calls[i].event, calls[i].members, calls[i].n, &calls[i].result);
+    struct arena arena;
+    arena_init(&arena);
+    struct inbox_push *pushes = ARENA_ARRAY(&arena, struct inbox_push, n);
+    struct sink_result **results = ARENA_ARRAY(&arena, struct sink_result *, n);
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct sink_call *c = &calls[i];
+        if (is_outdone(calls, n, i)) {
+            calls[i].result.repeated = c->n;
+            continue;
+        }
+        results[count] = &calls[i].result;
+        pushes[count++] = (struct inbox_push){c->event->actor, c->event->id, c->members, c->n, 0};
+    }
+    enum err e = views_inbox_pushes(env->views, pushes, count);
+    for (size_t i = 0; i < count && !e; i++) {
+        results[i]->delivered = pushes[i].changed;
+        results[i]->repeated = pushes[i].n - pushes[i].changed;
+    }
+    arena_done(&arena);
     return e;
 }
 

@@ -163,6 +163,13 @@ struct inbox_entry {
     uint64_t activity;
 };
 
+/* One of several messages that are pushed at once. */
+struct inbox_push {
+    uint64_t group, activity;
+    const uint64_t *members;
+    size_t n, changed;
+};
+
 /* What of an account has changed. */
 enum view_part { VIEW_PART_TIMELINE = 1, VIEW_PART_INBOX = 2 };
 
@@ -183,6 +190,7 @@ struct views_ops {
     /* Several of the above in one trip. NULL: they are done one after the other. */
     void (*audiences)(struct views *v, struct audience_page *pages, size_t n);
     enum err (*pushes)(struct views *v, struct view_push *pushes, size_t n);
+    enum err (*inbox_pushes)(struct views *v, struct inbox_push *pushes, size_t n);
     enum err (*rebuild)(struct views *v, uint64_t viewer, enum view_rebuild step,
                         const uint64_t *ids, size_t n, uint64_t floor);
     enum err (*edge)(struct views *v, uint64_t viewer, uint64_t author, bool backfill,
@@ -386,6 +394,18 @@ static inline enum err views_inbox_push(struct views *v, uint64_t group, uint64_
                                         const uint64_t *members, size_t n, size_t *changed)
 {
     return v->ops->inbox_push(v, group, activity, members, n, changed);
+}
+
+/* Several messages, each to members of its own. An error: any of them may have been pushed. */
+static inline enum err views_inbox_pushes(struct views *v, struct inbox_push *pushes, size_t n)
+{
+    if (v->ops->inbox_pushes)
+        return v->ops->inbox_pushes(v, pushes, n);
+    enum err e = OK;
+    for (size_t i = 0; i < n && !e; i++)
+        e = views_inbox_push(v, pushes[i].group, pushes[i].activity, pushes[i].members, pushes[i].n,
+                             &pushes[i].changed);
+    return e;
 }
 
 /* For those who will not be pushed to: members of a large group who have not been here for long. */

@@ -135,6 +135,8 @@ void dropped_account(struct views *v, uint64_t id);
     X(a_group_is_no_account)                                                                       \
     X(the_latest_word_about_a_member_counts)                                                       \
     X(active_and_rest_are_all_who_have_an_inbox)                                                   \
+    X(members_say_whether_they_were_here)                                                          \
+    X(several_messages_go_at_once)                                                                 \
     X(the_greatest_activity_counts)                                                                \
     X(who_writes_has_it_at_once)                                                                   \
     X(a_stranger_gets_what_is_pushed)                                                              \

@@ -232,6 +232,54 @@ void active_and_rest_are_all_who_have_an_inbox(void **state)
     assert_int_equal(stats(v).timelines, 31);
 }
 
+void members_say_whether_they_were_here(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    struct members m;
+    bool here[100];
+    size_t count = 0;
+    for (uint64_t i = 1; i <= 100; i++) {
+        apply(v, VIEW_ACCOUNT, true, i, 0, i <= 30 ? NOW_MS : NOW_MS - 9 * DAY_MS);
+        join(v, i, GROUP, i);
+    }
+    m = followers(v, GROUP);
+    assert_int_equal(m.n, 100);
+    assert_int_equal(views_seen(v, m.handles, m.n, NOW_MS - DAY_MS, here), OK);
+    for (size_t i = 0; i < m.n; i++)
+        count += here[i];
+    assert_int_equal(count, 30);
+    assert_int_equal(walk_part(v, AUDIENCE_ACTIVE, &m), 30);
+    assert_int_equal(views_seen(v, m.handles, m.n, NOW_MS - DAY_MS, here), OK);
+    for (size_t i = 0; i < m.n; i++)
+        assert_true(here[i]);
+    assert_int_equal(walk_part(v, AUDIENCE_REST, &m), 70);
+    assert_int_equal(views_seen(v, m.handles, m.n, NOW_MS - DAY_MS, here), OK);
+    for (size_t i = 0; i < m.n; i++)
+        assert_false(here[i]);
+}
+
+void several_messages_go_at_once(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    for (uint64_t i = 1; i <= 3; i++) {
+        account(v, i);
+        join(v, i, GROUP, i);
+    }
+    join(v, 1, OTHER, 10);
+    struct members all = followers(v, GROUP), one = followers(v, OTHER);
+    struct inbox_push pushes[] = {{GROUP, 600, all.handles, all.n, 77},
+                                  {OTHER, 500, one.handles, one.n, 77},
+                                  {GROUP, 550, all.handles, all.n, 77},
+                                  {OTHER, 700, one.handles, 0, 77}};
+    assert_int_equal(views_inbox_pushes(v, pushes, 4), OK);
+    assert_true(pushes[0].changed == 3 && pushes[1].changed == 1);
+    assert_true(pushes[2].changed == 0 && pushes[3].changed == 0);
+    INBOX_IS(v, 1, {GROUP, 600}, {OTHER, 500});
+    INBOX_IS(v, 3, {GROUP, 600});
+    pushes[1].activity = 0;
+    assert_int_not_equal(views_inbox_pushes(v, pushes, 4), OK);
+}
+
 /* ---- 13: activity ---- */
 
 void the_greatest_activity_counts(void **state)

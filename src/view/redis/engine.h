@@ -186,6 +186,7 @@ enum err redis_inbox_push(struct views *v, uint64_t group, uint64_t activity,
                           const uint64_t *members, size_t n, size_t *changed);
 enum err redis_seen(struct views *v, const uint64_t *members, size_t n, int64_t since_ms,
                     bool *out);
+enum err redis_inbox_pushes(struct views *v, struct inbox_push *pushes, size_t n);
 enum err redis_inbox_drop(struct views *v, const uint64_t *members, size_t n);
 enum err redis_inbox_rebuild(struct views *v, uint64_t account, enum view_rebuild step,
                              const struct inbox_entry *entries, size_t n);

@@ -57,15 +57,14 @@ void queue_message(struct redis_views *r, struct batch *b, const struct view_cha
 
 /* ---- delivery ---- */
 
-static enum err push_some(struct redis_views *r, struct batch *b, uint64_t group, uint64_t activity,
-                          const uint64_t *members, size_t n, size_t *changed)
+static void queue_push(struct batch *b, uint64_t group, uint64_t activity, const uint64_t *members,
+                       size_t n)
 {
     char score[SCORE_MAX], digits[ID_DIGITS];
     struct str score_text = {score, 0}, group_text = {digits, sizeof digits};
     score_text.len =
         (size_t)snprintf(score, sizeof score, "%llu", (unsigned long long)event_score(activity));
     id_digits(group, digits);
-    batch_reset(b);
     for (size_t i = 0; i < n; i++) {
         struct key k;
         key_of_account(&k, KEY_INBOX, members[i]);
@@ -77,14 +76,22 @@ static enum err push_some(struct redis_views *r, struct batch *b, uint64_t group
         batch_arg(b, score_text);
         batch_arg(b, group_text);
     }
+}
+
+static enum err flush_pushes(struct redis_views *r, struct batch *b)
+{
     if (r->safe_pushes)
         batch_replicate(b);
     enum err e = batch_flush(b);
-    if (!e && !batch_all_good(b, "WRONGTYPE"))
-        e = ERR_UNAVAILABLE;
-    for (size_t i = 0; !e && i < n; i++)
-        *changed += batch_integer(b, i, 0) == 1;
-    return e;
+    return e || batch_all_good(b, "WRONGTYPE") ? e : ERR_UNAVAILABLE;
+}
+
+static size_t count_changed(const struct batch *b, size_t from, size_t n)
+{
+    size_t changed = 0;
+    for (size_t i = 0; i < n; i++)
+        changed += batch_integer(b, from + i, 0) == 1;
+    return changed;
 }
 
 enum err redis_inbox_push(struct views *v, uint64_t group, uint64_t activity,
@@ -96,10 +103,43 @@ enum err redis_inbox_push(struct views *v, uint64_t group, uint64_t activity,
         return ERR_BAD_INPUT;
     struct batch *b = batch_borrow(r);
     enum err e = OK;
-    for (size_t from = 0; !e && from < n; from += PUSH_A_FLUSH)
-        e = push_some(r, b, group, activity, members + from,
-                      n - from < PUSH_A_FLUSH ? n - from : PUSH_A_FLUSH, changed);
+    for (size_t from = 0; !e && from < n; from += PUSH_A_FLUSH) {
+        size_t some = n - from < PUSH_A_FLUSH ? n - from : PUSH_A_FLUSH;
+        batch_reset(b);
+        queue_push(b, group, activity, members + from, some);
+        e = flush_pushes(r, b);
+        if (!e)
+            *changed += count_changed(b, 0, some);
+    }
     batch_return(r, b);
+    return e;
+}
+
+/* As many as fit go in one trip. */
+enum err redis_inbox_pushes(struct views *v, struct inbox_push *pushes, size_t n)
+{
+    struct redis_views *r = redis_of(v);
+    enum err e = OK;
+    for (size_t from = 0, to; !e && from < n; from = to) {
+        struct inbox_push *p = &pushes[from];
+        size_t members = p->n, at = 0;
+        for (to = from + 1; to < n && members + pushes[to].n <= PUSH_A_FLUSH; to++)
+            members += pushes[to].n;
+        if (to == from + 1) {
+            e = redis_inbox_push(v, p->group, p->activity, p->members, p->n, &p->changed);
+            continue;
+        }
+        struct batch *b = batch_borrow(r);
+        for (size_t i = from; i < to; i++) {
+            if (pushes[i].group == 0 || pushes[i].activity == 0)
+                e = ERR_BAD_INPUT;
+            queue_push(b, pushes[i].group, pushes[i].activity, pushes[i].members, pushes[i].n);
+        }
+        e = e ? e : flush_pushes(r, b);
+        for (size_t i = from; !e && i < to; at += pushes[i++].n)
+            pushes[i].changed = count_changed(b, at, pushes[i].n);
+        batch_return(r, b);
+    }
     return e;
 }
 

@@ -263,6 +263,7 @@ static const struct views_ops redis_ops = {
     .retract = redis_retract,
     .audiences = redis_audiences,
     .pushes = redis_pushes,
+    .inbox_pushes = redis_inbox_pushes,
     .rebuild = redis_rebuild,
     .edge = redis_edge,
     .home = redis_home,
