@@ -52,5 +52,7 @@ struct server {
 };
 bool server_start(struct server *s, const struct world *w);
 void server_stop(struct server *s, int signal);
+/* Processor time that a process has used, seconds; of other loads it depends less than rates do. */
+double process_cpu_s(int pid);
 /* Resident memory of a process, bytes. */
 int64_t process_rss(int pid);
