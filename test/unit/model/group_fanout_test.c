@@ -9,6 +9,7 @@
 
 #include "model/group.h"
 #include "model/inbox.h"
+#include "model/sinks.h"
 #include "pipe/book_store.h"
 #include "world.h"
 
@@ -231,6 +232,35 @@ static void one_failing_page_holds_up_nobody_else(void **state)
         assert_int_equal(activity_of(i, group), second);
 }
 
+/* What a step takes from the small lane: two messages of one group to the same people, one to fewer
+ * of them, one of another group. Each is accounted for, the last of the same is pushed alone. */
+static void several_messages_together_leave_the_latest(void **state)
+{
+    (void)state;
+    start(0, 0);
+    uint64_t handles[] = {handle_of(1), handle_of(2), handle_of(3)};
+    struct event events[] = {{.id = UINT64_C(1) << 61, .actor = group},
+                             {.id = (UINT64_C(1) << 61) + 1, .actor = group},
+                             {.id = (UINT64_C(1) << 61) + 2, .actor = group},
+                             {.id = (UINT64_C(1) << 61) + 3, .actor = other}};
+    struct sink_call calls[] = {{.event = &events[0], .members = handles, .n = 3},
+                                {.event = &events[1], .members = handles, .n = 3},
+                                {.event = &events[2], .members = handles, .n = 1},
+                                {.event = &events[3], .members = handles, .n = 2}};
+    struct sink_env env = {.db = w.db, .views = w.views, .clock = &w.clock.clock};
+    pushes = 0;
+    assert_int_equal(sink_inboxes(&env, calls, 4), OK);
+    assert_int_equal(pushes, 3);
+    assert_true(calls[0].result.delivered == 0 && calls[0].result.repeated == 3);
+    assert_true(calls[1].result.delivered == 3 && calls[1].result.repeated == 0);
+    assert_true(calls[2].result.delivered == 1 && calls[3].result.delivered == 2);
+    assert_int_equal(activity_of(1, group), events[2].id);
+    assert_int_equal(activity_of(3, group), events[1].id);
+    assert_int_equal(activity_of(2, other), events[3].id);
+    failing = handles[1] + 1;
+    assert_int_equal(sink_inboxes(&env, calls, 4), ERR_UNAVAILABLE);
+}
+
 /* The active and the rest are two walks, and whoever was made just now is in both. */
 static void a_page_that_never_works_is_a_dead_letter_of_each_walk(void **state)
 {
@@ -335,6 +365,7 @@ int main(void)
         cmocka_unit_test(mentions_go_first_and_do_not_run_ahead),
         cmocka_unit_test(a_message_without_mentions_costs_their_lane_nothing),
         cmocka_unit_test(one_failing_page_holds_up_nobody_else),
+        cmocka_unit_test(several_messages_together_leave_the_latest),
         cmocka_unit_test(a_page_that_never_works_is_a_dead_letter_of_each_walk),
         cmocka_unit_test(the_cold_of_a_large_group_pull_and_see_no_difference),
         cmocka_unit_test(pulling_is_no_work_any_more),
