@@ -6,7 +6,9 @@
  *   - what was acknowledged is there under its number, once;
  *   - a client that follows the log entry by entry shows what one that reads everything shows;
  *   - an inbox that the views call complete falls, names nothing twice, has every group that its
- *     owner is in, and their own messages at once; it runs ahead of truth nowhere.
+ *     owner is in, and their own messages at once; it runs ahead of truth nowhere. (Shared views
+ *     outlive a crash: what died after its COMMIT, unanswered, reaches them with the leader's walk
+ *     through the events, and a server that is alone catches up before it reads anything.)
  * Drained, every inbox is what inbox_from_truth says. */
 #include <jansson.h>
 #include <stdio.h>
@@ -388,6 +390,8 @@ void check_inbox(struct history *h, size_t person)
         size_t at = find(view, n, t.entries[i].group), group = 0;
         while (h->groups[group] != t.entries[i].group)
             group++;
+        if (at == n && h->untold)
+            continue;
         if (at == n)
             failed(h, "group %zu is missing in the inbox of %zu", group, person);
         if (view[at].activity > known(h, t.entries[i].activity))
@@ -429,6 +433,7 @@ static void check_inbox_exact(struct history *h, size_t person)
 void check_exact(struct history *h)
 {
     world_drain(h->w);
+    h->untold = false;
     for (size_t i = 0; i < h->people_count; i++)
         if (!h->deleted[i])
             check_inbox_exact(h, i);

@@ -332,6 +332,7 @@ static void crash_after_commit(struct history *h)
     act(h, false);
     h->w->views = views;
     h->w->engine = engine;
+    h->untold = views->remote;
     restart(h);
 }
 

@@ -36,6 +36,7 @@ struct history {
     int step, acts;
     bool loud;
     unsigned failing; /* of a hundred deliveries */
+    bool untold;      /* a commit that died unanswered may not have reached shared views yet */
     struct views_ops ops;
     enum err (*push)(struct views *v, uint64_t group, uint64_t activity, const uint64_t *members,
                      size_t n, size_t *changed);
