@@ -96,8 +96,9 @@ struct call {
     struct str name;                  /* the {name} of the path */
     json_t *body; /* parsed JSON object of a request that has one; freed with the call */
     struct json_out json;
-    int status;    /* the route's success status unless set; 204 sends no body */
-    bool blocking; /* this run is on a thread that may block (READ, WRITE, SLOW) */
+    int status;      /* the route's success status unless set; 204 sends no body */
+    struct str kept; /* what is remembered under a key instead of the answer; {NULL, 0}: nothing */
+    bool blocking;   /* this run is on a thread that may block (READ, WRITE, SLOW) */
     enum call_news news;
     struct stream *stream; /* net/stream.h: the answer does not end. The handler's reference */
     char detail[DETAIL_MAX];

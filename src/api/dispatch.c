@@ -49,6 +49,7 @@ struct request {
     bool executed;    /* … and the handler ran: its refusal may be remembered */
     bool replayed;    /* … or an earlier answer was found */
     bool entry;       /* took a token of its group's limit */
+    bool happened;    /* the handler ran, and something became true */
     int64_t submitted_us;
     struct idempotency_key key;
     struct db_job keep; /* remembers a refusal */
@@ -167,7 +168,8 @@ static void clear_answer(struct request *r)
     c->status = c->route->success;
     c->detail[0] = '\0';
     c->blocking = !r->on_loop;
-    r->executed = r->replayed = false;
+    c->kept = (struct str){NULL, 0};
+    r->executed = r->replayed = r->happened = false;
 }
 
 static enum err run_handler(struct request *r, struct tx *tx)
@@ -311,10 +313,12 @@ static enum err replay(struct request *r, struct tx *tx)
     if (e)
         return e;
     c->status = answer.status;
+    r->replayed = true;
+    if ((c->route->flags & ROUTE_ENTRY) && answer.status < 300 && answer.body.len > 0)
+        return messages_again(c, tx, answer.body);
     buf_str(&c->x->out, answer.body);
     if (answer.status >= 400)
         c->x->content_type = STR("application/problem+json");
-    r->replayed = true;
     return OK;
 }
 
@@ -335,8 +339,9 @@ static enum err write_run(struct tx *tx, struct db_job *job)
     }
     r->executed = true;
     enum err e = run_handler(r, tx);
+    r->happened = tx->events.count > 0;
     if (!e && r->keyed) {
-        struct str body = c->status == 204 ? STR("") : buf_view(&c->x->out);
+        struct str body = c->kept.ptr ? c->kept : c->status == 204 ? STR("") : buf_view(&c->x->out);
         e = idempotency_store(tx, &r->key, clock_wall_ms(c->api->clock), c->status, body);
     }
     return e;
@@ -357,7 +362,8 @@ static void keep_done(struct db_job *job, enum err result, const char *detail)
     send_answer(r, OK);
 }
 
-/* Only what was written counts: who is no member, or repeats a key, takes nothing from a group. */
+/* Only what was written counts: who is no member, or repeats a key or a client_id, takes nothing
+ * from a group. */
 static void count_entry(struct request *r, bool written)
 {
     struct api *api = r->call.api;
@@ -375,7 +381,7 @@ static void write_done(struct db_job *job, enum err result, const char *detail)
     struct request *r = request_of_job(job);
     struct call *c = &r->call;
     if (r->entry)
-        count_entry(r, !result && !r->replayed);
+        count_entry(r, !result && r->happened);
     if (result && !c->detail[0])
         snprintf(c->detail, sizeof c->detail, "%s", detail ? detail : "");
     /* The refusal rolled its own transaction back, so it is remembered by a second one. */

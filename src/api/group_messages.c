@@ -1,10 +1,27 @@
 /* Messages over HTTP: a group's log is read by plain numbers, which clients keep and compare
  * anyway; a gap between two that they know is a range to ask for. */
 #include "api/handlers.h"
-#include "api/idempotency.h"
 #include "model/group.h"
 
 enum { ENTRIES_DEFAULT = 50, ENTRIES_MAX = 200 };
+
+/* Under an Idempotency-Key the message's number is kept, and the answer is written anew when it is
+ * asked for again. So a text is stored once, and its deletion has nothing to look for. */
+static void answer(struct call *c, const struct group_entry *message)
+{
+    group_entry_write(&c->json, message);
+    if (c->idempotency_key.ptr)
+        c->kept = arena_printf(&c->x->arena, "%lld", (long long)message->seq);
+}
+
+enum err messages_again(struct call *c, struct tx *tx, struct str kept)
+{
+    uint64_t seq;
+    enum err e = str_parse_u64(kept, &seq) ? OK : ERR_INTERNAL;
+    if (!e)
+        e = message_again(tx, c->params[0], (int64_t)seq, c->caller.account, &c->json);
+    return e == ERR_NOT_FOUND ? ERR_INTERNAL : e; /* entries stay: there must be one */
+}
 
 enum err messages_send(struct call *c, struct tx *tx)
 {
@@ -20,7 +37,7 @@ enum err messages_send(struct call *c, struct tx *tx)
         e = message_send(tx, &in, &c->x->arena, &message, &repeated);
     if (e)
         return e;
-    group_entry_write(&c->json, &message);
+    answer(c, &message);
     c->status = repeated ? 200 : 201;
     return OK;
 }
@@ -34,28 +51,7 @@ enum err messages_edit(struct call *c, struct tx *tx)
         e = message_edit(tx, c->params[0], (int64_t)c->params[1], c->caller.account, body,
                          &c->x->arena, &message);
     if (!e)
-        group_entry_write(&c->json, &message);
-    return e;
-}
-
-/* What the author was answered under an Idempotency-Key holds the text, too. */
-static enum err erase_answers(struct call *c, struct tx *tx, const struct group_entry *message)
-{
-    uint64_t subject = idempotency_subject(c->params, CALL_PARAMS_MAX);
-    struct str beginning =
-        arena_printf(&c->x->arena, "{\"group_id\":\"%llu\",\"seq\":%lld,",
-                     (unsigned long long)message->group, (long long)message->seq);
-    struct json_out j;
-    struct buf body;
-    buf_init(&body, 0);
-    json_out_init(&j, &body);
-    group_entry_write(&j, message);
-    enum err e = idempotency_erase(tx, message->author, "messages_send", message->group, beginning,
-                                   buf_view(&body));
-    if (!e)
-        e = idempotency_erase(tx, message->author, "messages_edit", subject, beginning,
-                              buf_view(&body));
-    buf_done(&body);
+        answer(c, &message);
     return e;
 }
 
@@ -65,7 +61,7 @@ enum err messages_delete(struct call *c, struct tx *tx)
     enum err e = message_delete(tx, c->params[0], (int64_t)c->params[1], c->caller.account,
                                 &c->x->arena, &message);
     c->status = 204;
-    return e ? e : erase_answers(c, tx, &message);
+    return e;
 }
 
 /* ---- reading ---- */

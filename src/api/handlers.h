@@ -71,6 +71,8 @@ HANDLER(messages_send);        /* WRITE POST   /v1/groups/{id}/messages */
 HANDLER(messages_list);        /* READ  GET    /v1/groups/{id}/messages?after=|before= */
 HANDLER(messages_edit);        /* WRITE PATCH  /v1/groups/{id}/messages/{seq} */
 HANDLER(messages_delete);      /* WRITE DELETE /v1/groups/{id}/messages/{seq} */
+/* The answer of a send or an edit once more, from what was kept of it under an Idempotency-Key. */
+enum err messages_again(struct call *c, struct tx *tx, struct str kept);
 /* inbox.c */
 HANDLER(inbox_show);           /* INLINE GET   /v1/inbox: always on a blocking thread */
 HANDLER(read_put);             /* WRITE PUT    /v1/groups/{id}/read {"seq"} */

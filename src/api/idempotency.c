@@ -222,23 +222,6 @@ enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64
     return e ? e : stored ? OK : ERR_CONFLICT;
 }
 
-enum err idempotency_erase(struct tx *tx, uint64_t account, const char *route, uint64_t subject,
-                           struct str beginning, struct str body)
-{
-    char text[ROUTE_TEXT_MAX], memory[ROUTE_TEXT_MAX];
-    struct idempotency_key k = {.account = account, .route = route, .subject = subject};
-    struct buf pattern = buf_over(memory, sizeof memory);
-    buf_str(&pattern, beginning);
-    buf_str(&pattern, STR("%"));
-    CHECK(!pattern.failed);
-    return tx_exec(tx,
-                   "UPDATE idempotency SET body = $4 WHERE account_id = $1 AND route = $2 "
-                   "AND body LIKE $3",
-                   DB_ARGS(DB_I64(account), DB_TEXT(route_text(&k, text)),
-                           DB_TEXT(buf_view(&pattern)), DB_TEXT(body)),
-                   NULL);
-}
-
 bool idempotency_keeps(int status)
 {
     return (status >= 200 && status < 300) || status == 403 || status == 404 || status == 422;

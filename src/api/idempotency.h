@@ -61,12 +61,6 @@ enum err idempotency_find(struct tx *tx, const struct idempotency_key *k, int64_
 enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64_t now_ms,
                            int status, struct str body);
 
-/* Something was erased: answers of this account, route and subject that begin with `beginning` are
- * `body` from now on. Neither pattern characters nor quotes may be in `beginning`, but for JSON's.
- */
-enum err idempotency_erase(struct tx *tx, uint64_t account, const char *route, uint64_t subject,
-                           struct str beginning, struct str body);
-
 /* Is this answer worth remembering: a success, or a refusal that would be the same again? */
 bool idempotency_keeps(int status);
 

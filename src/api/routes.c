@@ -140,7 +140,7 @@ const struct route routes[] = {
           NULL, 204, KEYED | ENTRY, "",
           "Delete a message: one's own, or anybody's as owner or admin; gone from every read")
     ROUTE(PUT, "/v1/groups/{id}/read", read_put, WRITE, ACCOUNT, WRITE, "ReadMark", "InboxItem",
-          200, BODY | KEYED, "", "Read up to this number; never goes back")
+          200, BODY, "", "Read up to this number; never goes back")
     ROUTE(PUT, "/v1/accounts/{id}/chat", chat_put, WRITE, ACCOUNT, WRITE, NULL, "Group", 200,
           KEYED | CONFLICTS, "",
           "The chat with the account: a group of two. 201: made by this")

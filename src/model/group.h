@@ -164,6 +164,10 @@ enum err message_edit(struct tx *tx, uint64_t group, int64_t seq, uint64_t edito
  * Deleting again: ERR_NOT_FOUND. */
 enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor,
                         struct arena *arena, struct group_entry *out);
+/* A message as it is now, for its author, wherever that is by now: what was answered before.
+ * ERR_NOT_FOUND: not theirs. */
+enum err message_again(struct tx *tx, uint64_t group, int64_t seq, uint64_t author,
+                       struct json_out *j);
 /* Whom a message mentions. */
 enum err message_mentioned(struct tx *tx, uint64_t group, int64_t seq,
                            uint64_t out[MESSAGE_MENTIONS_MAX], size_t *n);

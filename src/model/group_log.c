@@ -175,6 +175,28 @@ enum err group_log_read(struct tx *tx, uint64_t group, uint64_t reader,
     return db_rows_done(&rows);
 }
 
+enum err message_again(struct tx *tx, uint64_t group, int64_t seq, uint64_t author,
+                       struct json_out *j)
+{
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "SELECT " LOG_COLUMNS " FROM group_log l LEFT JOIN group_log t "
+                          "ON t.group_id = l.group_id AND t.seq = l.target_seq "
+                          "WHERE l.group_id = $1 AND l.seq = $2 AND l.author_id = $3 "
+                          "AND l.kind = 0",
+                          DB_ARGS(DB_I64(group), DB_I64(seq), DB_I64(author)), &rows);
+    if (e)
+        return e;
+    bool found = db_next(&rows);
+    if (found) {
+        struct group_entry entry;
+        read_entry(&rows, group, &(struct bounds){1, INT64_MAX}, &entry);
+        group_entry_write(j, &entry);
+    }
+    e = db_rows_done(&rows);
+    return e ? e : found ? OK : tx_fail(tx, ERR_NOT_FOUND, "no such message");
+}
+
 void group_entry_write(struct json_out *j, const struct group_entry *e)
 {
     json_object_begin(j);

@@ -149,6 +149,17 @@ static enum err change_role(struct tx *tx, const struct group *g, uint64_t actor
 
 /* ---- putting ---- */
 
+/* Everybody else may have left meanwhile: then the group is theirs who comes first. */
+static enum err inherit(struct tx *tx, uint64_t group, uint64_t account)
+{
+    int64_t owners = 0;
+    enum err e = tx_get_i64(tx,
+                            "SELECT COUNT(*) FROM group_members WHERE group_id = $1 AND role = 0 "
+                            "AND left_seq IS NULL",
+                            DB_ARGS(DB_I64(group)), &owners);
+    return e || owners ? e : set_role(tx, group, account, GROUP_OWNER, account);
+}
+
 static enum err accept(struct tx *tx, uint64_t group, uint64_t account,
                        const struct member_wish *wish, enum member_outcome *outcome)
 {
@@ -160,6 +171,8 @@ static enum err accept(struct tx *tx, uint64_t group, uint64_t account,
         e = tx_fail(tx, ERR_INVALID, "an invitation is accepted as it is");
     if (!e)
         e = join(tx, group, account, GROUP_MEMBER, account);
+    if (!e)
+        e = inherit(tx, group, account);
     if (!e)
         *outcome = MEMBER_JOINED;
     return e;

@@ -69,6 +69,8 @@ def _():
         ADA.patch(f"/v1/groups/{group}/messages/999", {"body": "x"}).problem(404)
         say(ADA, group, body="").problem(422)
     where = f"/v1/groups/{group}/messages/{first}"
+    for _ in range(30):  # nor does who sends or edits the same again
+        ADA.patch(where, {"body": "hello"}).expect(200)
     ADA.patch(where, {"body": "one"}).expect(200)
     say(ADA, group).expect(201)
     fill(ADA, group).problem(429)
@@ -86,6 +88,15 @@ def _():
     key = {"Idempotency-Key": "k1"}
     for _ in range(30):
         ADA.post(f"/v1/groups/{group}/messages", {"body": "hello"}, headers=key).expect(201)
+    say(ADA, group).expect(201)
+
+
+@test("a-client-id-that-is-repeated-takes-one-token")
+def _():
+    group = make()
+    say(ADA, group, client_id="c1").expect(201)
+    for _ in range(30):
+        say(ADA, group, client_id="c1").expect(200)
     say(ADA, group).expect(201)
 
 

@@ -216,9 +216,34 @@ def _():
         equal((again.json["seq"], again.json["body"], again.json["deleted"]), (sent["seq"], None, True))
         equal(set(again.json), MESSAGE)
     equal(say(BOB, group, "hidden-one", headers={"Idempotency-Key": "keep"}).expect(201).json, other.json)
-    with store(SERVER) as database:
-        rows = database.execute("SELECT count(*) AS n FROM idempotency WHERE body LIKE '%hidden-t%'").fetchone()
+    with store(SERVER) as database:  # no text is stored a second time, where a deletion would have to look for it
+        rows = database.execute("SELECT count(*) AS n FROM idempotency WHERE body LIKE '%hidden-%'").fetchone()
         equal(rows["n"], 0)
+
+
+@test("a-read-mark-under-an-idempotency-key-does-not-tell-what-was-deleted")
+def _():
+    group = make(ADA, BOB)
+    sent = say(ADA, group, "hidden-four").expect(201).json
+    mark = lambda: BOB.put(f"/v1/groups/{group}/read", {"seq": sent["seq"]}, headers={"Idempotency-Key": "r"})  # noqa: E731
+    equal(mark().expect(200).json["last_message"], sent)
+    delete(ADA, group, sent["seq"]).expect(204)
+    again = mark().expect(200).json["last_message"]
+    equal((again["seq"], again["body"], again["deleted"]), (sent["seq"], None, True))
+
+
+@test("an-answer-under-an-idempotency-key-is-the-message-as-it-is-now-also-for-who-left")
+def _():
+    group = make(ADA, BOB)
+    key = {"Idempotency-Key": "again"}
+    sent = say(BOB, group, "one", headers=key, client_id="c").expect(201).json
+    changed = edit(BOB, group, sent["seq"], "two").expect(200).json
+    equal(say(BOB, group, "one", headers=key, client_id="c").expect(201).json, changed)
+    equal(say(BOB, group, "one", headers={"Idempotency-Key": "2"}, client_id="c").expect(200).json, changed)
+    BOB.delete(f"/v1/groups/{group}/members/{BOB.id}").expect(204)
+    equal(say(BOB, group, "one", headers=key, client_id="c").expect(201).json, changed)
+    equal(say(BOB, group, "one", headers={"Idempotency-Key": "2"}, client_id="c").expect(200).json, changed)
+    say(BOB, group, "one", client_id="c").problem(404)
 
 
 @test("mentions-are-of-members-and-at-most-fifty")

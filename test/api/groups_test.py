@@ -271,6 +271,18 @@ def _():
     equal(story(BOB, group)[-1], ("leave", "bob", "bob"))
 
 
+@test("whoever-accepts-an-invitation-to-a-group-that-everybody-left-owns-it")
+def _():
+    group = make(ADA)
+    for guest in (BOB, EVE):
+        put(ADA, group, guest, {"invite": True}).expect(201)
+    leave(ADA, group).expect(204)
+    equal(put(BOB, group, BOB).expect(201).json["role"], "owner")
+    equal(put(EVE, group, EVE).expect(201).json["role"], "member")
+    equal(members(EVE, group), [("bob", "owner"), ("eve", "member")])
+    equal(story(BOB, group), [("join", "bob", "bob"), ("role", "bob", "bob"), ("join", "eve", "eve")])
+
+
 @test("who-joins-later-reads-from-there-and-who-left-up-to-there")
 def _():
     group = make(ADA, BOB)
