@@ -331,8 +331,8 @@ const struct schema schemas[] = {
      "{'type':'object','properties':{'consumer':" TEXT ",'type':" TEXT ",'lane':" TEXT
      ",'verdict':{'enum':['green','late','behind','stopped']},'oldest_age_ms':" COUNT
      ",'target_ms':" COUNT ",'backlog':" COUNT ",'delayed':" COUNT ",'waiting':" COUNT
-     ",'failed':" COUNT
-     ",'dead':" COUNT ",'in_per_second':" REAL ",'out_per_second':" REAL ",'net_per_second':" REAL
+     ",'failed':" COUNT ",'dead':" COUNT ",'in_per_second':" REAL ",'out_per_second':" REAL
+     ",'net_per_second':" REAL
      ",'catch_up_ms':{'type':['integer','null'],'description':'at the present net rate; null: "
      "never'},'visible':{'type':'boolean','description':'do people notice?'},"
      "'late_means':" TEXT_OR_NULL "}}",
