@@ -174,8 +174,8 @@ enum err message_mentioned(struct tx *tx, uint64_t group, int64_t seq,
 
 /* Entries by number. `after` ≥ 0: those above it; −1: the last ones below `before`. Always in
  * rising order, into an open array. Members read from their joining on, or all where the group's
- * history is open; who left reads up to that. *next: pass it as `after` (or `before`) to go on; 0:
- * no more for now. */
+ * history is open; who left reads up to that. Long texts make a page shorter than its limit. *next:
+ * pass it as `after` (or `before`) to go on; 0: no more for now. */
 struct log_range {
     int64_t after, before;
     size_t limit;

@@ -15,6 +15,10 @@
 #define LOG_COLUMNS                                                                                \
     "l.seq, l.kind, l.author_id, l.client_id, l.body, l.target_seq, l.subject_id, l.created_at, "  \
     "l.edited_at, l.edited_seq, l.deleted_at, t.body, t.edited_seq, t.deleted_at"
+#define LOG_RANGE                                                                                  \
+    "SELECT " LOG_COLUMNS " FROM group_log l LEFT JOIN group_log t "                               \
+    "ON t.group_id = l.group_id AND t.seq = l.target_seq "                                         \
+    "WHERE l.group_id = $1 AND l.seq > $2 AND l.seq <= $3 "
 
 static const char *const kind_names[] = {
     [ENTRY_MESSAGE] = "message",       [ENTRY_EDIT] = "edit", [ENTRY_DELETE] = "delete",
@@ -133,17 +137,54 @@ static void read_entry(struct db_rows *rows, uint64_t group, const struct bounds
         out->body = (struct str){NULL, 0};
 }
 
+/* At most this much text on a page, or one entry: whoever asks for pages and reads them slowly
+ * makes the server hold them. */
+enum { PAGE_TEXT_MAX = 512 * 1024 };
+
+static struct str own_text(struct arena *arena, struct str text)
+{
+    return text.ptr ? arena_str(arena, text) : text;
+}
+
+/* Entries above `above` up to `last`, from the end that is asked for, as far as a page goes. */
+static enum err read_range(struct tx *tx, uint64_t group, const struct bounds *seen, int64_t above,
+                           int64_t last, bool forward, struct arena *arena,
+                           struct group_entry *entries, size_t *n)
+{
+    struct db_rows rows;
+    size_t room = (size_t)(last - above), text = 0;
+    *n = 0;
+    enum err e =
+        tx_query(tx, forward ? LOG_RANGE "ORDER BY l.seq" : LOG_RANGE "ORDER BY l.seq DESC",
+                 DB_ARGS(DB_I64(group), DB_I64(above), DB_I64(last)), &rows);
+    if (e)
+        return e;
+    while (*n < room && db_next(&rows)) {
+        struct group_entry *entry = &entries[*n];
+        read_entry(&rows, group, seen, entry);
+        text += entry->body.len;
+        if (*n > 0 && text > PAGE_TEXT_MAX)
+            break;
+        entry->body = own_text(arena, entry->body);
+        entry->client_id = own_text(arena, entry->client_id);
+        (*n)++;
+    }
+    return db_rows_done(&rows);
+}
+
 enum err group_log_read(struct tx *tx, uint64_t group, uint64_t reader,
                         const struct log_range *range, struct json_out *j, int64_t *next)
 {
     struct arena arena;
     struct group g;
+    size_t n = 0;
     *next = 0;
     arena_init(&arena);
     enum err e = group_get_or_left(tx, group, reader, &arena, &g);
-    arena_done(&arena);
-    if (e)
+    if (e) {
+        arena_done(&arena);
         return e;
+    }
     struct bounds seen = bounds_of(&g);
     bool forward = range->after >= 0;
     int64_t limit = (int64_t)range->limit;
@@ -155,24 +196,19 @@ enum err group_log_read(struct tx *tx, uint64_t group, uint64_t reader,
         last = range->before <= last ? range->before - 1 : last;
         above = last - above > limit ? last - limit : above;
     }
-    struct db_rows rows;
-    e = tx_query(tx,
-                 "SELECT " LOG_COLUMNS " FROM group_log l LEFT JOIN group_log t "
-                 "ON t.group_id = l.group_id AND t.seq = l.target_seq "
-                 "WHERE l.group_id = $1 AND l.seq > $2 AND l.seq <= $3 ORDER BY l.seq",
-                 DB_ARGS(DB_I64(group), DB_I64(above), DB_I64(last)), &rows);
-    if (e)
-        return e;
-    while (db_next(&rows)) {
-        struct group_entry entry;
-        read_entry(&rows, group, &seen, &entry);
-        group_entry_write(j, &entry);
+    if (last > above) {
+        struct group_entry *entries =
+            ARENA_ARRAY(&arena, struct group_entry, (size_t)(last - above));
+        e = read_range(tx, group, &seen, above, last, forward, &arena, entries, &n);
+        for (size_t i = 0; !e && i < n; i++)
+            group_entry_write(j, &entries[forward ? i : n - 1 - i]);
     }
-    if (forward)
-        *next = last > above && last < seen.last ? last : 0;
+    if (forward) /* it may have ended before its limit */
+        *next = n > 0 && above + (int64_t)n < seen.last ? above + (int64_t)n : 0;
     else
-        *next = last > above && above + 1 > seen.first ? above + 1 : 0;
-    return db_rows_done(&rows);
+        *next = n > 0 && last - (int64_t)n + 1 > seen.first ? last - (int64_t)n + 1 : 0;
+    arena_done(&arena);
+    return e;
 }
 
 enum err message_again(struct tx *tx, uint64_t group, int64_t seq, uint64_t author,

@@ -160,6 +160,24 @@ def _():
         ADA.get(f"/v1/groups/{group}/messages{bad}").problem(400)
 
 
+@test("pages-of-long-texts-are-shorter-and-lead-on-from-both-ends")
+def _():
+    group = make(ADA)
+    for n in range(90):
+        say(ADA, group, "\x01" * 9990 + str(n)).expect(201)
+    for direction, query in (("after", "?limit=200&after=0"), ("before", "?limit=200")):
+        seen = []
+        while query:
+            answer = ADA.get(f"/v1/groups/{group}/messages{query}").expect(200)
+            check(len(answer.body) < 4 << 20, f"{len(answer.body)} bytes on a page")
+            items, following = [e["seq"] for e in answer.json["items"]], answer.json["next"]
+            check(items == list(range(items[0], items[-1] + 1)), items)
+            seen = seen + items if direction == "after" else items + seen
+            equal(answer.headers.get("link") is None, following is None)
+            query = following and f"?limit=200&{direction}={following}"
+        equal(seen, list(range(1, 92)))
+
+
 @test("an-edit-is-the-authors-and-an-entry-of-its-own")
 def _():
     group = make(ADA, BOB)
