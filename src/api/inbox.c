@@ -2,6 +2,8 @@
 #include "model/inbox.h"
 #include "api/handlers.h"
 
+enum { PAGE_TEXT_MAX = 512 * 1024 };
+
 static enum err query_archived(struct call *c, bool *out)
 {
     struct str text;
@@ -12,6 +14,22 @@ static enum err query_archived(struct call *c, bool *out)
     return e;
 }
 
+/* As many items as half a megabyte of text allows, and one at least; whoever reads slowly makes the
+ * server hold the answer. Returns where the next page begins. */
+static uint64_t write_items(struct json_out *j, const struct inbox_page *page)
+{
+    size_t text = 0;
+    for (size_t i = 0; i < page->count; i++) {
+        text += page->items[i].last.body.len;
+        if (i > 0 && text > PAGE_TEXT_MAX) {
+            const struct inbox_item *last = &page->items[i - 1];
+            return last->position ? last->position : last->activity;
+        }
+        inbox_item_write(j, &page->items[i]);
+    }
+    return page->next_below;
+}
+
 /* Always on a thread that may block, without a transaction: the views are asked before truth. */
 enum err inbox_show(struct call *c, struct tx *tx)
 {
@@ -19,6 +37,7 @@ enum err inbox_show(struct call *c, struct tx *tx)
     size_t limit;
     uint64_t below;
     bool archived;
+    struct arena arena; /* the request's own lasts until the answer has been read */
     if (!c->blocking)
         return ERR_NEEDS_TRUTH;
     enum err e = call_page(c, INBOX_LIMIT_DEFAULT, INBOX_LIMIT_MAX, &limit, &below);
@@ -26,16 +45,16 @@ enum err inbox_show(struct call *c, struct tx *tx)
         e = query_archived(c, &archived);
     if (e)
         return e;
-    struct inbox_page *page = ARENA_NEW(&c->x->arena, struct inbox_page);
+    arena_init(&arena);
+    struct inbox_page *page = ARENA_NEW(&arena, struct inbox_page);
     e = inbox_page_read(c->api->views, c->api->db, c->caller.account, below, archived, limit,
-                        &c->x->arena, page);
-    if (e)
-        return e;
-    call_list_begin(c);
-    for (size_t i = 0; i < page->count; i++)
-        inbox_item_write(&c->json, &page->items[i]);
-    call_list_end(c, page->next_below);
-    return OK;
+                        &arena, page);
+    if (!e) {
+        call_list_begin(c);
+        call_list_end(c, write_items(&c->json, page));
+    }
+    arena_done(&arena);
+    return e;
 }
 
 enum err read_put(struct call *c, struct tx *tx)

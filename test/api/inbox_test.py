@@ -72,6 +72,20 @@ def _():
     bob.get(f"/v1/inbox?limit=3&cursor={page['next_cursor']}").problem(400)
 
 
+@test("pages-of-long-messages-are-shorter-and-lead-on")
+def _():
+    ada, bob = people("ada", "bob")
+    groups = [make(ada, bob) for _ in range(80)]
+    for group in groups:
+        say(ada, group, "\x01" * 10000)
+    equal(order(bob, limit=100), groups[::-1])
+    check(1 < len(bob.get("/v1/inbox?limit=100").json["items"]) < 80)
+    for group in groups:
+        bob.patch(f"/v1/groups/{group}", {"archived": True}).expect(200)
+    equal([i["group"]["id"] for i in bob.pages("/v1/inbox?archived=true", limit=100)], groups[::-1])
+    check(1 < len(bob.get("/v1/inbox?archived=true&limit=100").json["items"]) < 80)
+
+
 @test("what-is-not-a-message-does-not-move-a-group")
 def _():
     ada, bob, eve = people("ada", "bob", "eve")
