@@ -211,8 +211,11 @@ static void put_route(struct buf *out, const struct route *r)
     put_parameters(out, r);
     put_request(out, r);
     put_term(out, "Answer");
-    buf_printf(out, "%d%s%s</dd></dl>", r->success, r->response ? " " : "",
-               r->response ? r->response : "");
+    buf_printf(out, "%d%s%s%s</dd></dl>", r->success,
+               !(r->flags & ROUTE_EITHER) ? ""
+               : r->success == 200        ? " or 201"
+                                          : " or 200",
+               r->response ? " " : "", r->response ? r->response : "");
     put_example(out, r);
     put(out, "</div></details>\n");
 }

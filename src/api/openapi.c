@@ -58,7 +58,7 @@ static bool may_answer(const struct route *r, enum err kind)
     case ERR_FORBIDDEN:
         return r->policy != POLICY_ANYONE || r->rate == RATE_AUTH;
     case ERR_NOT_FOUND:
-        return has_placeholder(r) || r->query[0];
+        return has_placeholder(r) || r->query[0] || r->handler == groups_create;
     case ERR_CONFLICT:
         return (r->flags & (ROUTE_KEYED | ROUTE_CONFLICTS)) || r->rate == RATE_AUTH;
     case ERR_GONE:
@@ -162,12 +162,10 @@ static void write_request_body(struct json_out *j, const struct route *r)
     json_object_end(j);
 }
 
-static void write_responses(struct json_out *j, const struct route *r)
+static void write_success(struct json_out *j, const struct route *r, int number)
 {
     char status[8];
-    json_key(j, STR("responses"));
-    json_object_begin(j);
-    snprintf(status, sizeof status, "%d", r->success);
+    snprintf(status, sizeof status, "%d", number);
     json_key(j, str_of(status));
     json_object_begin(j);
     json_put(j, "description", str, STR("Done."));
@@ -176,6 +174,16 @@ static void write_responses(struct json_out *j, const struct route *r)
         write_content(j, text ? r->response : "application/json", text ? NULL : r->response);
     }
     json_object_end(j);
+}
+
+static void write_responses(struct json_out *j, const struct route *r)
+{
+    char status[8];
+    json_key(j, STR("responses"));
+    json_object_begin(j);
+    write_success(j, r, r->success);
+    if (r->flags & ROUTE_EITHER)
+        write_success(j, r, r->success == 200 ? 201 : 200);
     for (size_t i = 0; i < COUNT_OF(problems); i++) {
         if (!may_answer(r, problems[i].kind))
             continue;

@@ -21,6 +21,7 @@
 #define LEADER    ROUTE_AT_LEADER
 #define CONFLICTS ROUTE_CONFLICTS
 #define ENTRY     ROUTE_ENTRY
+#define EITHER    ROUTE_EITHER
 
 /* clang-format off */
 const struct route routes[] = {
@@ -120,13 +121,13 @@ const struct route routes[] = {
           "Who is in the group: owner, admins, members, each in the order of joining")
     ROUTE(PUT, "/v1/groups/{id}/members/{account}", members_put, WRITE, ACCOUNT, WRITE,
           "MemberChange", "GroupMember", 200,
-          ROUTE_BODY_OPTIONAL | KEYED | CONFLICTS, "",
+          ROUTE_BODY_OPTIONAL | KEYED | CONFLICTS | EITHER, "",
           "Add or invite somebody, give a role; of oneself: accept an invitation. 201: joined or "
           "invited by this")
     ROUTE(DELETE, "/v1/groups/{id}/members/{account}", members_delete, WRITE, ACCOUNT, WRITE, NULL,
           NULL, 204, KEYED, "", "Leave, decline an invitation, or remove somebody")
     ROUTE(POST, "/v1/groups/{id}/messages", messages_send, WRITE, ACCOUNT, WRITE, "NewMessage",
-          "Message", 201, BODY | KEYED | GROWS | ENTRY, "",
+          "Message", 201, BODY | KEYED | GROWS | ENTRY | EITHER, "",
           "Send a message; the same client_id again answers the same message with 200")
     ROUTE(GET, "/v1/groups/{id}/messages", messages_list, READ, ACCOUNT, READ, NULL, "MessagePage",
           200, 0,
@@ -142,7 +143,7 @@ const struct route routes[] = {
     ROUTE(PUT, "/v1/groups/{id}/read", read_put, WRITE, ACCOUNT, WRITE, "ReadMark", "InboxItem",
           200, BODY, "", "Read up to this number; never goes back")
     ROUTE(PUT, "/v1/accounts/{id}/chat", chat_put, WRITE, ACCOUNT, WRITE, NULL, "Group", 200,
-          KEYED | CONFLICTS, "",
+          KEYED | CONFLICTS | EITHER, "",
           "The chat with the account: a group of two. 201: made by this")
     ROUTE(GET, "/v1/inbox", inbox_show, INLINE, ACCOUNT, READ, NULL, "InboxList", 200, PAGED,
           "archived=true: the archived ones instead",

@@ -21,6 +21,7 @@ enum route_flag {
     ROUTE_AT_LEADER = 2048,   /* only the node that leads can answer: others ask it */
     ROUTE_ENTRY = 4096,       /* writes into the log of the group that the path names first: counts
                                  against the group's own limit */
+    ROUTE_EITHER = 8192,      /* succeeds with 201 when it made something, with 200 otherwise */
 };
 
 struct route {

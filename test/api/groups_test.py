@@ -435,6 +435,20 @@ def _():
           [(group["id"], "birds", "owner")])
 
 
+@test("the-api-document-names-both-answers-of-what-may-have-been-there-already")
+def _():
+    paths = ANYONE.get("/openapi.json").expect(200).json["paths"]
+    group = make(ADA, history="all")
+    for path, method, ask in (
+            ("/v1/accounts/{id}/chat", "put", lambda: SERVER.sign_up("chatty1").put(f"/v1/accounts/{ADA.id}/chat")),
+            ("/v1/groups/{id}/members/{account}", "put", lambda: put(ADA, group, BOB)),
+            ("/v1/groups/{id}/messages", "post", lambda: say(ADA, group, client_id="once"))):
+        answers = paths[path][method]["responses"]
+        check(str(ask().expect(201).status) in answers and "200" in answers, (path, list(answers)))
+        equal(answers["200"], answers["201"])
+    check("404" in paths["/v1/groups"]["post"]["responses"])
+
+
 @test("groups-survive-kill-9")
 def _():
     with Server(rate_auth=0, rate_write=0) as server:
