@@ -160,8 +160,19 @@ static void touch(struct hints *h, uint64_t person)
         atomic_fetch_add_explicit(&h->missed, 1, memory_order_relaxed);
 }
 
+void hints_mark_all(struct hints *h)
+{
+    pthread_mutex_lock(&h->lock);
+    for (size_t i = 0; i < h->bucket_count; i++)
+        for (struct listener *l = h->buckets[i]; l; l = l->next)
+            if (!l->gone)
+                enqueue(h, l, HINT_INBOX | HINT_TRUTH);
+    pthread_mutex_unlock(&h->lock);
+}
+
 void hints_committed(struct hints *h, const struct event *events, size_t n)
 {
+    hints_entries(h, events, n);
     for (size_t i = 0; i < n; i++) {
         switch (events[i].type) {
         case EVENT_GROUP_READ:
@@ -213,8 +224,9 @@ enum err hints_join(struct hints *h, uint64_t person, uint64_t session, struct s
 
 /* ---- the step ---- */
 
-static void release(struct listener *l)
+static void release(struct hints *h, struct listener *l)
 {
+    hints_leave_all(h, l);
     free(l->inbox.reads);
     free(l->feed.reads);
     free(l);
@@ -230,7 +242,7 @@ static size_t take_dirty(struct hints *h, struct listener **out, unsigned *parts
         if (l->gone) {
             *link_to(h, l->person) = l->next;
             h->listener_count--;
-            release(l);
+            release(h, l);
             continue;
         }
         parts[n] = l->dirty;
@@ -345,7 +357,12 @@ static void scan(struct hints *h, int64_t now_us)
                 enqueue(h, l, parts);
         }
     }
+    bool anybody = h->listener_count > 0;
     pthread_mutex_unlock(&h->lock);
+    if (!anybody)
+        hints_ignore_news(h);
+    else if (is_due(h, &h->news, now_us, UNHEARD_US))
+        hints_hear_news(h);
     h->scanned_at_us = now_us;
     h->scan_took_us = clock_mono_us(h->config.clock) - now_us;
 }
@@ -369,7 +386,7 @@ static bool has_dirty(struct hints *h)
     pthread_mutex_lock(&h->lock);
     bool has = h->dirty_first != NULL || h->touch_count > 0;
     pthread_mutex_unlock(&h->lock);
-    return has;
+    return has || hints_has_news(h);
 }
 
 int64_t hints_step(struct hints *h)
@@ -380,10 +397,12 @@ int64_t hints_step(struct hints *h)
     bool failed = false;
     if (is_shared(h)) {
         send_touches(h);
+        failed = !hints_send_news(h);
         ask(h, now_us);
-        if (now_us >= next_scan_us(h))
-            scan(h, now_us);
+        if (now_us >= next_scan_us(h) || h->news.looked_at_us == 0)
+            scan(h, now_us); /* news are heard from before the first is greeted */
     }
+    failed |= !hints_tell_news(h);
     size_t n = take_dirty(h, taken, parts, LOOKS_A_STEP);
     for (size_t i = 0; i < n; i++) {
         unsigned again = 0;
@@ -416,6 +435,7 @@ struct hints *hints_new(const struct hints_config *config)
     pthread_mutex_init(&h->lock, NULL);
     pthread_cond_init(&h->answered, NULL);
     grow(h);
+    hints_news_init(h);
     h->hub = hub_new(&(struct hub_config){.streams_max = config->streams_max,
                                           .person_max = config->person_max,
                                           .listen = listen_to,
@@ -448,9 +468,10 @@ void hints_free(struct hints *h)
         struct listener *next;
         for (struct listener *l = h->buckets[i]; l; l = next) {
             next = l->next;
-            release(l);
+            release(h, l);
         }
     }
+    hints_news_done(h);
     pthread_cond_destroy(&h->answered);
     pthread_mutex_destroy(&h->lock);
     free(h->buckets);

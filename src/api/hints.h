@@ -2,7 +2,8 @@
  *
  *   hello  {"account"}        from now on everything is told: read what was missed before. Comes
  *                             first, and again when something may have been missed
- *   group  {"group","seq"}    the group has entries up to this number
+ *   group  {"group","seq"}    the group has entries up to this number; to who was removed, that of
+ *                             the removal
  *   feed   {"id"}             a new post in the home feed
  *   read   {"group","seq"}    read up to there, on another device perhaps
  *
@@ -15,7 +16,9 @@
  * process news are callbacks; with shared ones the watch hears of changes by any node, so a stream
  * works at any node. A read mark, or the end of a session, is in truth alone: the node that commits
  * it says so (hints_committed), to the others by views_touch(). Should it die just then, the mark
- * itself is safe, and is shown with the next look at the inbox. */
+ * itself is safe, and is shown with the next look at the inbox. Entries of a group that are no
+ * messages change no inbox either: they are told to the others by views_tell(), once more by the
+ * node that leads, and to the members who listen by hints_news.c. */
 #pragma once
 
 #include <stdbool.h>
@@ -58,6 +61,8 @@ enum err hints_join(struct hints *h, uint64_t person, uint64_t session, struct s
 
 /* The commit hook's part. Never blocks. */
 void hints_committed(struct hints *h, const struct event *events, size_t n);
+/* The entries of groups among these, once more perhaps. Never blocks. */
+void hints_entries(struct hints *h, const struct event *events, size_t n);
 
 /* Blocking, one caller; returns when to call again (monotonic µs). */
 int64_t hints_step(struct hints *h);

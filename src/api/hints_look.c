@@ -61,25 +61,39 @@ void hints_greet(struct hints *h, uint64_t person, struct stream *s)
     frame_unref(f);
 }
 
-static void tell_number(struct hints *h, uint64_t person, const char *name, enum topic topic,
-                        uint64_t group, int64_t seq)
+static void say_number(struct text *t, const char *name, enum topic topic, uint64_t group,
+                       int64_t seq)
+{
+    snprintf(t->data, sizeof t->data, "{\"group\":\"%llu\",\"seq\":%lld}",
+             (unsigned long long)group, (long long)seq);
+    say(t, name, topic, group);
+}
+
+void hints_tell_group(struct hints *h, const uint64_t *persons, size_t n, uint64_t group,
+                      int64_t seq)
 {
     struct text t = {.data = ""};
-    snprintf(t.data, sizeof t.data, "{\"group\":\"%llu\",\"seq\":%lld}", (unsigned long long)group,
-             (long long)seq);
-    say(&t, name, topic, group);
+    say_number(&t, "group", TOPIC_GROUP, group, seq);
+    if (hub_send(h->hub, persons, n, &t.frame) > 0)
+        atomic_fetch_add_explicit(&h->sent, n, memory_order_relaxed);
+}
+
+static void tell_read(struct hints *h, uint64_t person, uint64_t group, int64_t seq)
+{
+    struct text t = {.data = ""};
+    say_number(&t, "read", TOPIC_READ, group, seq);
     send_all(h, person, &t);
 }
 
 /* ---- the watch ---- */
 
-static void begin(struct hints *h)
+void hints_watch_begin(struct hints *h)
 {
     if (h->config.watch)
         watch_begin(h->config.watch, &h->trace);
 }
 
-static void end(struct hints *h, struct watched *w)
+void hints_watch_end(struct hints *h, struct watched *w)
 {
     if (!h->config.watch)
         return;
@@ -105,8 +119,9 @@ static void end(struct hints *h, struct watched *w)
 struct look {
     struct hints *h;
     struct listener *l;
-    struct inbox_entry top[TOP_GROUPS];
-    size_t n;
+    struct inbox_entry top[ROOMS_OF_LISTENER_MAX];
+    size_t n;     /* of these: the top */
+    size_t found; /* the first time: more of them, whose entries are told as well */
     bool changed[TOP_GROUPS];
     size_t changes;
     /* asked of truth */
@@ -195,10 +210,10 @@ static void tell_groups(const struct look *k)
         const struct top_group *old = find_old(l, k->top[i].group);
         if (!now)
             continue;
-        if (k->changed[i])
-            tell_number(h, l->person, "group", TOPIC_GROUP, now->group, now->seq);
+        if (k->changed[i] || (old && now->seq > old->seq))
+            hints_tell_group(h, &l->person, 1, now->group, now->seq);
         if (old && now->read_seq > old->read_seq)
-            tell_number(h, l->person, "read", TOPIC_READ, now->group, now->read_seq);
+            tell_read(h, l->person, now->group, now->read_seq);
     }
 }
 
@@ -209,24 +224,38 @@ static void remember_groups(const struct look *k)
     for (size_t i = 0; i < k->n; i++) {
         const struct group_mark *now = find_mark(k, k->top[i].group);
         const struct top_group *old = find_old(l, k->top[i].group);
-        groups[i] = (struct top_group){k->top[i].group, k->top[i].activity,
-                                       now   ? now->read_seq
-                                       : old ? old->read_seq
-                                             : INT64_MAX /* not a member: nothing is told */};
+        groups[i] = (struct top_group){k->top[i].group, k->top[i].activity, INT64_MAX, INT64_MAX};
+        if (now) {
+            groups[i].seq = now->seq;
+            groups[i].read_seq = now->read_seq;
+        } else if (old) {
+            groups[i].seq = old->seq;
+            groups[i].read_seq = old->read_seq;
+        }
     }
     memcpy(l->groups, groups, k->n * sizeof *groups);
     l->group_count = (uint8_t)k->n;
     l->known = true;
 }
 
+/* The oldest first: of too many the latest stay. */
+static void enter_rooms(const struct look *k)
+{
+    for (size_t i = k->found; i-- > 0;)
+        if (i >= k->n || (k->changed[i] && find_mark(k, k->top[i].group)))
+            hints_enter(k->h, k->l, k->top[i].group);
+}
+
 static bool look_at_inbox(struct hints *h, struct listener *l, unsigned parts)
 {
     struct look k = {.h = h, .l = l};
-    begin(h);
-    enum err e = inbox_top(h->config.views, h->config.db, l->person, k.top, TOP_GROUPS, &k.n);
-    end(h, &l->inbox);
+    hints_watch_begin(h);
+    enum err e = inbox_top(h->config.views, h->config.db, l->person, k.top,
+                           l->known ? TOP_GROUPS : ROOMS_OF_LISTENER_MAX, &k.found);
+    hints_watch_end(h, &l->inbox);
     if (e)
         return false;
+    k.n = k.found < TOP_GROUPS ? k.found : TOP_GROUPS;
     compare(&k);
     pthread_mutex_lock(&h->lock);
     memcpy(k.sessions, l->sessions, l->session_count * sizeof *l->sessions);
@@ -242,6 +271,7 @@ static bool look_at_inbox(struct hints *h, struct listener *l, unsigned parts)
     } else {
         tell_groups(&k);
     }
+    enter_rooms(&k);
     remember_groups(&k);
     return true;
 }
@@ -281,9 +311,9 @@ static void look_at_feed(struct hints *h, struct listener *l)
 {
     uint64_t ids[TOP_POSTS], fresh[TOP_POSTS], floor = 0;
     size_t n = 0, count = 0;
-    begin(h);
+    hints_watch_begin(h);
     enum err e = views_home(h->config.views, l->person, UINT64_MAX, ids, TOP_POSTS, &n, &floor);
-    end(h, &l->feed);
+    hints_watch_end(h, &l->feed);
     if (e || floor == UINT64_MAX)
         return; /* dropped or away: what is pushed meanwhile is in the feed when it is read */
     for (size_t i = 0; i < n; i++)

@@ -1,4 +1,5 @@
-/* The inside of the hints, shared by hints.c (who, when) and hints_look.c (what). */
+/* The inside of the hints, shared by hints.c (who, when), hints_look.c (what) and
+ * hints_news.c (what is in a group's log alone). */
 #pragma once
 
 #include <pthread.h>
@@ -10,7 +11,9 @@
 enum {
     TOP_GROUPS = 32, /* of an inbox: more that change at once are told by another hello */
     TOP_POSTS = 16,
-    LISTENER_SESSIONS_MAX = 16, /* of one person with a stream here */
+    LISTENER_SESSIONS_MAX = 16,  /* of one person with a stream here */
+    ROOMS_OF_LISTENER_MAX = 256, /* groups of one person whose every entry is told: the latest */
+    NEWS_MAX = 4096,
 };
 
 enum hint_part {
@@ -22,7 +25,7 @@ enum hint_part {
 
 struct top_group {
     uint64_t group, activity;
-    int64_t read_seq;
+    int64_t seq, read_seq; /* as they were when truth was asked; INT64_MAX: never, or no member */
 };
 
 /* What was read over the watch; whole: it will be heard of. */
@@ -33,6 +36,17 @@ struct watched {
     bool whole;
     uint8_t unheard; /* how often in a row it was not */
     int64_t looked_at_us;
+};
+
+/* A group that people who listen here are in, and one of them in it; hints_news.c. */
+struct room;
+struct guest;
+
+/* Entries that are to be told. */
+struct news_list {
+    struct group_news *items; /* NEWS_MAX */
+    size_t count;
+    bool all; /* and others, for which there was no room: everybody is looked at */
 };
 
 struct listener {
@@ -50,6 +64,8 @@ struct listener {
     struct top_group groups[TOP_GROUPS];
     uint64_t posts[TOP_POSTS];
     struct watched inbox, feed;
+    struct guest *guest_first, *guest_last; /* in rooms: the latest first */
+    uint16_t guest_count;
 };
 
 struct hints {
@@ -64,6 +80,17 @@ struct hints {
     struct greeting *greetings;
     uint64_t *touches;
     size_t touch_count;
+    struct news_list arrived; /* to be told here */
+    struct news_list leaving; /* to other nodes */
+
+    /* the step's: of groups */
+    struct room **rooms;
+    size_t room_buckets, room_count;
+    struct news_list telling; /* what has arrived, sorted, each group once … */
+    size_t told;              /* … of which so many are done */
+    struct watched news;
+    struct news_cursor cursor;
+    struct news_heard *heard; /* shared views */
 
     /* of the watch */
     struct watch_question question;
@@ -77,3 +104,26 @@ struct hints {
  * the parts in *again are to be looked at once more. */
 bool hints_look(struct hints *h, struct listener *l, unsigned parts, unsigned *again);
 void hints_greet(struct hints *h, uint64_t person, struct stream *s);
+/* Sends {"group","seq"} to all streams of these people. */
+void hints_tell_group(struct hints *h, const uint64_t *persons, size_t n, uint64_t group,
+                      int64_t seq);
+/* For reads that the watch notes: around them, and what they noted. */
+void hints_watch_begin(struct hints *h);
+void hints_watch_end(struct hints *h, struct watched *w);
+
+/* hints.c: everybody is looked at. */
+void hints_mark_all(struct hints *h);
+
+/* hints_news.c */
+void hints_news_init(struct hints *h);
+void hints_news_done(struct hints *h);
+/* From now on entries of this group are told to the listener; the step's, as the next three. */
+void hints_enter(struct hints *h, struct listener *l, uint64_t group);
+void hints_leave_all(struct hints *h, struct listener *l);
+/* A bounded part of what has arrived. False: truth does not answer, try again later. */
+bool hints_tell_news(struct hints *h);
+/* Shared views: to other nodes, and from them. False: as above. */
+bool hints_send_news(struct hints *h);
+void hints_hear_news(struct hints *h);
+void hints_ignore_news(struct hints *h); /* nobody listens */
+bool hints_has_news(struct hints *h);

@@ -135,6 +135,7 @@ static enum err apply_again(void *ctx, const struct event *events, size_t n)
     CHECK(left);
     size_t count = applied_sift(&app->applied, engine_leading(app->api.engine), events, n, left);
     enum err e = event_apply_all(app->api.views, app->api.cards, left, count);
+    hints_entries(app->api.hints, left, count); /* whoever committed it may have died just then */
     free(left);
     return e;
 }

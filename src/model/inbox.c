@@ -9,6 +9,8 @@
  * that is not so. */
 #include "model/inbox.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "base/id.h"
 
@@ -138,6 +140,38 @@ enum err inbox_marks(struct tx *tx, uint64_t account, const uint64_t *groups, si
         return e;
     while (*count < n && db_next(&rows))
         out[(*count)++] = (struct group_mark){db_id(&rows, 0), db_i64(&rows, 1), db_i64(&rows, 2)};
+    return db_rows_done(&rows);
+}
+
+static size_t find_account(const uint64_t *accounts, size_t n, uint64_t account)
+{
+    size_t i = 0;
+    while (i < n && accounts[i] != account)
+        i++;
+    return i;
+}
+
+enum err group_reach(struct tx *tx, uint64_t group, const uint64_t *accounts, size_t n,
+                     int64_t *reach, bool *is_member)
+{
+    struct db_rows rows;
+    CHECK(n <= GROUP_REACH_MAX);
+    memset(reach, 0, n * sizeof *reach);
+    memset(is_member, 0, n * sizeof *is_member);
+    enum err e = tx_query(tx,
+                          "SELECT m.account_id, g.seq, m.left_seq FROM ids($2) AS i "
+                          "CROSS JOIN group_members m CROSS JOIN groups g "
+                          "WHERE m.group_id = $1 AND m.account_id = i.id AND g.id = $1",
+                          DB_ARGS(DB_I64(group), DB_IDS(accounts, n)), &rows);
+    if (e)
+        return e;
+    while (db_next(&rows)) {
+        size_t i = find_account(accounts, n, db_id(&rows, 0));
+        if (i == n)
+            continue;
+        is_member[i] = db_is_null(&rows, 2);
+        reach[i] = db_i64(&rows, is_member[i] ? 1 : 2);
+    }
     return db_rows_done(&rows);
 }
 

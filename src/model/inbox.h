@@ -69,6 +69,12 @@ struct group_mark {
 enum err inbox_marks(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
                      struct group_mark *out, size_t *count);
 
+/* How far the log of a group goes for each of these accounts (at most GROUP_REACH_MAX, each once):
+ * up to its last number for a member, to that of their leaving for who has left, 0 for others. */
+enum { GROUP_REACH_MAX = 256 };
+enum err group_reach(struct tx *tx, uint64_t group, const uint64_t *accounts, size_t n,
+                     int64_t *reach, bool *is_member);
+
 /* Read up to `seq`, or to the last entry when that is lower; never back. */
 enum err inbox_mark_read(struct tx *tx, uint64_t group, uint64_t account, int64_t seq,
                          struct arena *arena, struct inbox_item *out);

@@ -72,7 +72,11 @@
  *     returned and that may have changed something. Never while a lock is held.
  * 18. A remote engine does not tell. Whoever reads home() and inbox() in a trace of its watch
  *     (port/watch.h) hears there of every change, and after touch() of each of these accounts
- *     what was read of their inbox is not the same any more, on no node. */
+ *     what was read of their inbox is not the same any more, on no node.
+ * 19. Of a remote engine: what is told by tell() is heard by everybody who reads on with hear(), at
+ *     least once, in the order in which it was told, or else `missed` says that something was told
+ *     that is not known any more: always so the first time. A trace in which it was read is not the
+ *     same any more after the next tell(). */
 #pragma once
 
 #include <stdbool.h>
@@ -170,6 +174,25 @@ struct inbox_push {
     size_t n, changed;
 };
 
+/* Entries of a group's log that change nobody's inbox, by their numbers. Group 0: of any group, and
+ * not all of them could be told. */
+struct group_news {
+    uint64_t group;
+    int64_t first, last;
+};
+enum { NEWS_HEARD_MAX = 4096 };
+struct news_heard {
+    struct group_news news[NEWS_HEARD_MAX];
+    size_t n;
+    bool missed; /* something that was told since is not among them and never will be */
+    bool more;   /* hear on */
+};
+
+/* How far somebody has heard. All zeros: nothing yet. */
+struct news_cursor {
+    uint64_t part[2];
+};
+
 /* What of an account has changed. */
 enum view_part { VIEW_PART_TIMELINE = 1, VIEW_PART_INBOX = 2 };
 
@@ -220,6 +243,8 @@ struct views_ops {
     enum err (*loaded)(struct views *v);
     enum err (*is_complete)(struct views *v, bool *complete);
     enum err (*touch)(struct views *v, const uint64_t *accounts, size_t n);
+    enum err (*tell)(struct views *v, const struct group_news *news, size_t n);
+    enum err (*hear)(struct views *v, struct news_cursor *cursor, struct news_heard *out);
     void (*doubt)(struct views *v, bool on);
     void (*stats)(struct views *v, struct view_stats *out);
     void (*free)(struct views *v);
@@ -458,7 +483,7 @@ static inline enum err views_save(struct views *v, uint64_t position)
 {
     return v->ops->save(v, position);
 }
-/* The five below: remote engines only. */
+/* The seven below: remote engines only. */
 static inline enum err views_clear(struct views *v)
 {
     return v->ops->clear(v);
@@ -476,6 +501,17 @@ static inline enum err views_is_complete(struct views *v, bool *complete)
 static inline enum err views_touch(struct views *v, const uint64_t *accounts, size_t n)
 {
     return v->ops->touch(v, accounts, n);
+}
+/* To all nodes, whoever listens there. ERR_UNAVAILABLE: nobody knows whether it was told. */
+static inline enum err views_tell(struct views *v, const struct group_news *news, size_t n)
+{
+    return v->ops->tell(v, news, n);
+}
+/* What was told since. */
+static inline enum err views_hear(struct views *v, struct news_cursor *cursor,
+                                  struct news_heard *out)
+{
+    return v->ops->hear(v, cursor, out);
 }
 static inline void views_doubt(struct views *v, bool on)
 {

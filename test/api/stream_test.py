@@ -108,6 +108,114 @@ def _():
         check(all(hint["seq"] < seq - 4 for hint in after), f"told after leaving: {after}")
 
 
+@test("every-entry-of-the-log-is-hinted-at-with-its-number")
+def _():
+    ada, bob, cat, dan = people("ada", "bob", "cat", "dan")
+    group = make(ada, bob, cat)
+    path = f"/v1/groups/{group}"
+    with Stream(SERVER, ada) as at_ada, Stream(SERVER, bob) as at_bob, Stream(SERVER, dan) as at_dan:
+        first = say(ada, group, "one")
+        second = say(bob, group, "two")
+        acts = [
+            lambda: ada.patch(f"{path}/messages/{first}", {"body": "uno"}).expect(200),
+            lambda: ada.delete(f"{path}/messages/{first}").expect(204),
+            lambda: ada.delete(f"{path}/messages/{second}").expect(204),
+            lambda: ada.patch(path, {"name": "more birds"}).expect(200),
+            lambda: ada.patch(path, {"history": "all"}).expect(200),
+            lambda: ada.put(f"{path}/members/{bob.id}", {"role": "admin"}).expect(200),
+            lambda: bob.put(f"{path}/members/{dan.id}", {}).expect(201),
+            lambda: cat.delete(f"{path}/members/{cat.id}").expect(204),
+        ]
+        seq = second
+        for act in acts:
+            act()
+            seq += 1
+            for stream in (at_ada, at_bob):
+                stream.wait("group", group=group, seq=seq)
+        kinds = [kind for number, kind in log(ada, group, second)]
+        equal(kinds, ["edit", "delete", "moderation", "rename", "history", "role", "join", "leave"])
+        at_dan.wait("group", group=group, seq=seq)
+        for stream in (at_ada, at_bob, at_dan):
+            numbers = [hint["seq"] for hint in stream.all("group", group=group)]
+            equal(numbers, sorted(numbers), "numbers do not go back")
+        check(all(hint["seq"] > seq - 2 for hint in at_dan.all("group", group=group)), "before dan was there")
+
+
+@test("an-entry-that-is-no-message-neither-counts-as-unread-nor-moves-a-group-up")
+def _():
+    ada, bob = people("ada", "bob")
+    quiet, busy = make(ada, bob), make(ada, bob)
+    with Stream(SERVER, bob) as stream:
+        seq = say(ada, quiet)
+        bob.put(f"/v1/groups/{quiet}/read", {"seq": seq}).expect(200)
+        stream.wait("group", group=busy, seq=say(ada, busy))
+        ada.patch(f"/v1/groups/{quiet}/messages/{seq}", {"body": "changed"}).expect(200)
+        ada.patch(f"/v1/groups/{quiet}", {"name": "quiet birds"}).expect(200)
+        stream.wait("group", group=quiet, seq=seq + 2)
+        SERVER.drain()
+        inbox = bob.get("/v1/inbox").expect(200).json["items"]
+        equal([(item["group"]["id"], item["unread"]) for item in inbox], [(busy, 1), (quiet, 0)])
+
+
+@test("who-was-removed-is-told-that-and-nothing-after")
+def _():
+    ada, bob, eve = people("ada", "bob", "eve")
+    group = make(ada, bob, eve)
+    with Stream(SERVER, bob) as at_bob, Stream(SERVER, eve) as at_eve:
+        seq = say(ada, group)
+        at_bob.wait("group", group=group, seq=seq)
+        ada.delete(f"/v1/groups/{group}/members/{bob.id}").expect(204)
+        at_bob.wait("group", group=group, seq=seq + 1)
+        for i in range(5):
+            ada.patch(f"/v1/groups/{group}/messages/{seq}", {"body": f"edit {i}"}).expect(200)
+        at_eve.wait("group", group=group, seq=seq + 6)
+        other = make(ada, bob)
+        ada.patch(f"/v1/groups/{other}", {"name": "later"}).expect(200)
+        at_bob.wait("group", group=other, seq=ada.get(f"/v1/groups/{other}").json["seq"])
+        equal([h["seq"] for h in at_bob.all("group", group=group) if h["seq"] > seq], [seq + 1])
+        equal(log(bob, group, seq), [(seq + 1, "leave")])
+
+
+@test("entries-of-a-group-far-down-in-the-inbox-are-told-too")
+def _():
+    ada, bob = people("ada", "bob")
+    groups = [make(ada, bob) for _ in range(60)]
+    before = [say(ada, group) for group in groups]
+    SERVER.drain()
+    with Stream(SERVER, bob) as stream:
+        for group, seq in list(zip(groups, before))[:5]:
+            ada.patch(f"/v1/groups/{group}/messages/{seq}", {"body": "changed"}).expect(200)
+            stream.wait("group", group=group, seq=seq + 1)
+        equal({h["group"] for h in stream.all("group")}, set(groups[:5]))
+
+
+@test("many-editors-at-once-and-everybody-hears-of-the-last")
+def _():
+    members = people("ada", "bob", "cat", "dan")
+    groups = [make(members[i % 4], *members[:i % 4], *members[i % 4 + 1:]) for i in range(6)]
+    streams = [Stream(SERVER, m) for m in members]
+
+    def edit(number):
+        client = SERVER.client(members[number % 4].token)
+        mine = {group: say(client, group) for group in groups}
+        rand = random.Random(number)
+        for i in range(40):
+            group = rand.choice(groups)
+            client.patch(f"/v1/groups/{group}/messages/{mine[group]}", {"body": f"edit {i}"}).expect(200)
+
+    threads = [threading.Thread(target=edit, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for stream in streams:
+        for group in groups:
+            stream.wait("group", group=group, seq=members[0].get(f"/v1/groups/{group}").expect(200).json["seq"])
+            numbers = [h["seq"] for h in stream.all("group", group=group)]
+            equal(numbers, sorted(numbers), "numbers do not go back")
+        stream.close()
+
+
 @test("a-read-mark-reaches-the-other-devices")
 def _():
     ada, bob = people("ada", "bob")

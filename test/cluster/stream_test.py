@@ -8,7 +8,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support.cluster import Cluster
 from support.place import redis_cli
-from support.server import check, diag, equal, main, test
+from support.server import check, diag, equal, main, test, wait_until
 from support.sse import Stream
 
 
@@ -64,6 +64,59 @@ def _():
             equal(stream.wait_end().wait("bye"), {"reason": "session"})
 
 
+@test("entries-that-are-no-messages-reach-the-streams-at-all-nodes")
+def _():
+    with Cluster(nodes=3) as cluster:
+        a, b, c = cluster.nodes
+        ada, bob, eve = a.sign_up("ada"), a.sign_up("bob"), a.sign_up("eve")
+        group = make(ada, bob, eve)
+        path = f"/v1/groups/{group}"
+        with Stream(b, bob) as at_b, Stream(c, bob) as at_c, Stream(c, eve) as at_eve, Stream(a, ada) as sender:
+            seq = first = say(ada, group)
+            took = []
+            for i in range(10):
+                began = time.monotonic()
+                at = cluster.nodes[i % 3].client(ada.token)
+                at.patch(f"{path}/messages/{first}", {"body": f"edit {i}"}).expect(200)
+                seq += 1
+                for stream in (at_b, at_c, at_eve, sender):
+                    stream.wait("group", group=group, seq=seq)
+                took.append(time.monotonic() - began)
+            diag(f"an edit, from the call to the last stream: {sorted(took)[5] * 1000:.0f} ms (median), "
+                 f"{max(took) * 1000:.0f} ms (worst)")
+            b.client(ada.token).delete(f"{path}/members/{eve.id}").expect(204)
+            a.client(ada.token).delete(f"{path}/messages/{first}").expect(204)
+            for stream in (at_b, at_c, sender):
+                stream.wait("group", group=group, seq=seq + 2)
+            other = make(ada, eve)
+            at_eve.wait("group", group=other)
+            equal(max(h["seq"] for h in at_eve.all("group", group=group)), seq + 1)
+
+
+@test("an-entry-is-told-though-its-node-died-before-it-could")
+def _():
+    with Cluster(nodes=2) as cluster:
+        leader = cluster.leader()
+        other, = cluster.followers()
+        ada, bob = leader.sign_up("ada"), leader.sign_up("bob")
+        group = make(ada, bob)
+        seq = say(ada, group)
+        with Stream(leader, bob) as stream:
+            other.stop()
+            other.start(led=False, env={"FANTAIL_FAULT": "db_after_commit:40"})
+            editor = other.client(ada.token)
+            try:
+                for i in range(1, 1000):  # each is told before the next, so that none is told by another's hint
+                    editor.patch(f"/v1/groups/{group}/messages/{seq}", {"body": f"words {i}"}).expect(200)
+                    stream.wait("group", group=group, seq=seq + i)
+            except OSError:
+                pass
+            wait_until(lambda: not other.alive(), 15, "the node's end")
+            last = ada.get(f"/v1/groups/{group}").expect(200).json["seq"]
+            check(last > seq, "nothing was edited")
+            stream.wait("group", group=group, seq=last)
+
+
 @test("a-client-that-lost-its-node-comes-back-and-fetches-what-it-missed")
 def _():
     with Cluster(nodes=2) as cluster:
@@ -97,6 +150,8 @@ def _():
             cluster.drain()
             seq = say(ada, group)
             stream.wait("group", timeout_s=20, group=group, seq=seq)
+            ada.patch(f"/v1/groups/{group}/messages/{seq}", {"body": "changed"}).expect(200)
+            stream.wait("group", timeout_s=20, group=group, seq=seq + 1)
             items = b.client(bob.token).get("/v1/inbox").expect(200).json["items"]
             equal([i["group"]["id"] for i in items], [group])
 
@@ -113,6 +168,9 @@ def _():
                 seq = say(people[1], group)
                 for stream in streams:
                     stream.wait("group", group=group, seq=seq)
+                people[1].patch(f"/v1/groups/{group}/messages/{seq}", {"body": "changed"}).expect(200)
+                for stream in streams:
+                    stream.wait("group", group=group, seq=seq + 1)
         finally:
             for stream in streams:
                 stream.close()

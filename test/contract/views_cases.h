@@ -131,6 +131,7 @@ void dropped_account(struct views *v, uint64_t id);
     X(a_doubted_engine_answers_as_one_that_lost_everything)                                        \
     X(doubt_is_of_one_process)                                                                     \
     X(saves_go_on_while_nobody_dies)                                                               \
+    X(what_is_told_is_heard_by_everybody_once_or_is_said_to_be_missed)                             \
     X(a_member_is_met_and_has_the_group)                                                           \
     X(a_group_is_no_account)                                                                       \
     X(the_latest_word_about_a_member_counts)                                                       \

@@ -12,6 +12,9 @@ static bool is_remote(const struct fixture *f)
     assert_int_equal(v->ops->loaded != NULL, v->remote);
     assert_int_equal(v->ops->is_complete != NULL, v->remote);
     assert_int_equal(v->ops->doubt != NULL, v->remote);
+    assert_int_equal(v->ops->touch != NULL, v->remote);
+    assert_int_equal(v->ops->tell != NULL, v->remote);
+    assert_int_equal(v->ops->hear != NULL, v->remote);
     return v->remote;
 }
 
@@ -146,5 +149,82 @@ void saves_go_on_while_nobody_dies(void **state)
         assert_int_equal(views_save(f->v, i), OK);
         assert_int_equal(views_save(other, i), OK);
     }
+    views_free(other);
+}
+
+/* ---- 19 ---- */
+
+static struct news_heard heard; /* large */
+
+static void tell(struct views *v, uint64_t group, int64_t first, int64_t last)
+{
+    struct group_news news = {group, first, last};
+    assert_int_equal(views_tell(v, &news, 1), OK);
+}
+
+/* How many; all of them are of groups in rising order. */
+static size_t hear_all(struct views *v, struct news_cursor *cursor, uint64_t next_group)
+{
+    size_t n = 0;
+    do {
+        assert_int_equal(views_hear(v, cursor, &heard), OK);
+        assert_false(heard.missed);
+        for (size_t i = 0; i < heard.n; i++, n++)
+            assert_int_equal(heard.news[i].group, next_group + n);
+    } while (heard.more);
+    return n;
+}
+
+void what_is_told_is_heard_by_everybody_once_or_is_said_to_be_missed(void **state)
+{
+    struct fixture *f = *state;
+    enum { MANY = 1000 };
+    static struct group_news many[MANY];
+    struct news_cursor mine = {{0}}, theirs = {{0}}, late = {{0}};
+    if (!is_remote(f))
+        return;
+    struct views *other = f->engine->open(&f->place);
+    for (int i = 0; i < 2; i++) { /* nothing was told, and nobody could say so */
+        assert_int_equal(views_hear(f->v, &mine, &heard), OK);
+        assert_true(heard.missed);
+        assert_int_equal(heard.n, 0);
+    }
+    tell(other, 1, 4, 7);
+    assert_int_equal(views_hear(f->v, &mine, &heard), OK);
+    assert_true(heard.missed);
+    assert_int_equal(views_hear(other, &theirs, &heard), OK);
+    assert_int_equal(hear_all(f->v, &mine, 0), 0);
+    late = mine;
+    tell(other, 2, 5, INT64_MAX);
+    tell(f->v, 3, 6, 6);
+    assert_int_equal(hear_all(f->v, &mine, 2), 2);
+    assert_int_equal(hear_all(f->v, &mine, 4), 0);
+    assert_int_equal(views_hear(other, &theirs, &heard), OK);
+    assert_int_equal(heard.n, 2);
+    assert_int_equal(heard.news[0].first, 5);
+    assert_int_equal(heard.news[0].last, INT64_MAX);
+    assert_int_equal(heard.news[1].first, 6);
+    assert_int_equal(heard.news[1].last, 6);
+    for (size_t i = 0; i < MANY; i++)
+        many[i] = (struct group_news){4 + i, 1, 2};
+    assert_int_equal(views_tell(f->v, many, MANY), OK);
+    assert_int_equal(hear_all(other, &theirs, 4), MANY);
+    /* Whoever comes much later is not told everything, and knows. */
+    size_t told = 0;
+    do {
+        assert_int_equal(views_tell(f->v, many, MANY), OK);
+        theirs = late;
+        assert_int_equal(views_hear(other, &theirs, &heard), OK);
+        assert_true(++told < 10000);
+    } while (!heard.missed);
+    assert_int_equal(heard.n, 0);
+    assert_int_equal(hear_all(other, &theirs, 0), 0);
+    tell(f->v, 9, 1, 1);
+    assert_int_equal(hear_all(other, &theirs, 9), 1);
+    /* A loss is noticed as well. */
+    assert_int_equal(views_clear(f->v), OK);
+    assert_int_equal(views_hear(other, &theirs, &heard), OK);
+    assert_true(heard.missed);
+    assert_int_equal(views_loaded(f->v), OK);
     views_free(other);
 }

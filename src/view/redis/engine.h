@@ -197,6 +197,8 @@ enum err redis_inbox(struct views *v, uint64_t account, uint64_t below, struct i
 
 enum err redis_listen(struct views *v, uint64_t account, bool on);
 enum err redis_touch(struct views *v, const uint64_t *accounts, size_t n);
+enum err redis_tell(struct views *v, const struct group_news *news, size_t n);
+enum err redis_hear(struct views *v, struct news_cursor *cursor, struct news_heard *out);
 /* In a trace, along with an inbox: who reads it hears of a touch. */
 void queue_touch_read(struct batch *b, uint64_t account);
 

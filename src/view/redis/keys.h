@@ -30,6 +30,8 @@ enum key_kind {
 
 /* A number that lives and dies with everything else. */
 #define EPOCH_KEY STR("epoch{fantail}")
+/* What is told to all nodes: a stream, cut off at its old end. */
+#define NEWS_KEY STR("news{fantail}")
 
 struct key {
     char text[KEY_MAX];

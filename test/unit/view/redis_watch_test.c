@@ -470,6 +470,39 @@ static void whatever_changes_an_inbox_is_heard_of(void **state)
     assert_false(inbox.whole);
 }
 
+static struct news_heard heard; /* large */
+
+static void note_news(struct fixture *f, struct watch_trace *t, struct news_cursor *cursor)
+{
+    int64_t until = now_ms() + PATIENCE_MS;
+    do {
+        watch_begin(f->w, t);
+        assert_int_equal(views_hear(f->mine.v, cursor, &heard), OK);
+        watch_end(f->w, t);
+    } while (!t->whole && now_ms() < until);
+    assert_true(t->whole);
+}
+
+static void that_there_are_news_is_heard_of(void **state)
+{
+    struct fixture *f = *state;
+    struct news_cursor cursor = {{0}};
+    struct watch_trace news, inbox;
+    for (int64_t i = 1; i <= 3; i++) { /* the first time there is nothing to read yet */
+        note_news(f, &news, &cursor);
+        note_inbox(f, &inbox, VIEWER);
+        assert_true(ask(f->w));
+        assert_true(same(f, &news));
+        assert_int_equal(views_tell(f->other.v, &(struct group_news){900, i, i}, 1), OK);
+        assert_true(ask(f->w));
+        assert_false(same(f, &news));
+        assert_true(same(f, &inbox));
+    }
+    note_news(f, &news, &cursor);
+    assert_int_equal(heard.n, 1);
+    assert_int_equal(heard.news[0].last, 3);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2 || !servers_are_known()) {
@@ -493,6 +526,7 @@ int main(int argc, char **argv)
         BOTH(what_does_not_concern_a_page_leaves_it_the_same),
         BOTH(a_card_that_expires_is_heard_of),
         BOTH(whatever_changes_an_inbox_is_heard_of),
+        BOTH(that_there_are_news_is_heard_of),
     };
     return cmocka_run_group_tests_name("redis watch", tests, NULL, NULL);
 }
