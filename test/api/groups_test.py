@@ -6,6 +6,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
+from support.place import is_cluster  # noqa: E402
 from support.server import Server, check, equal, main, test, wait_until  # noqa: E402
 from support.store import store  # noqa: E402
 
@@ -423,6 +424,14 @@ def _():
         ada.put(f"/v1/groups/{other['id']}/members/{eve.id}", {"invite": True}).problem(409)
         ada.put(f"/v1/groups/{other['id']}/members/{eve.id}").expect(201)
         equal(ada.get(f"/v1/groups/{other['id']}").json["member_count"], 2)
+
+
+@test("counting-somebodys-groups-reads-an-index-alone", when=not is_cluster())
+def _():
+    with store(SERVER) as database:
+        plan = database.execute("EXPLAIN QUERY PLAN SELECT COUNT(*) FROM (SELECT 1 FROM group_members "
+                                "WHERE account_id = 7 AND left_seq IS NULL LIMIT 10000) AS few").fetchall()
+    check(any("COVERING INDEX group_members_of" in row["detail"] for row in plan), [row["detail"] for row in plan])
 
 
 @test("an-export-names-the-groups-that-one-is-in")
