@@ -149,15 +149,16 @@ static enum err change_role(struct tx *tx, const struct group *g, uint64_t actor
 
 /* ---- putting ---- */
 
-/* Everybody else may have left meanwhile: then the group is theirs who comes first. */
+/* Everybody else may have left meanwhile: then the group is theirs who comes first. Asked for in
+ * the order of ranks, or all members would be looked at. */
 static enum err inherit(struct tx *tx, uint64_t group, uint64_t account)
 {
-    int64_t owners = 0;
+    int64_t highest = GROUP_OWNER;
     enum err e = tx_get_i64(tx,
-                            "SELECT COUNT(*) FROM group_members WHERE group_id = $1 AND role = 0 "
-                            "AND left_seq IS NULL",
-                            DB_ARGS(DB_I64(group)), &owners);
-    return e || owners ? e : set_role(tx, group, account, GROUP_OWNER, account);
+                            "SELECT role FROM group_members WHERE group_id = $1 "
+                            "AND left_seq IS NULL ORDER BY role, joined_seq LIMIT 1",
+                            DB_ARGS(DB_I64(group)), &highest);
+    return e || highest == GROUP_OWNER ? e : set_role(tx, group, account, GROUP_OWNER, account);
 }
 
 static enum err accept(struct tx *tx, uint64_t group, uint64_t account,
