@@ -171,7 +171,8 @@ static void write_success(struct json_out *j, const struct route *r, int number)
     json_put(j, "description", str, STR("Done."));
     if (r->response) {
         bool text = strchr(r->response, '/') != NULL; /* a media type instead of a schema */
-        write_content(j, text ? r->response : "application/json", text ? NULL : r->response);
+        const char *schema = r->handler == stream_open ? "Stream" : text ? NULL : r->response;
+        write_content(j, text ? r->response : "application/json", schema);
     }
     json_object_end(j);
 }

@@ -150,8 +150,7 @@ const struct route routes[] = {
           "The caller's groups and chats, newest activity first, with what is unread")
     ROUTE(GET, "/v1/stream", stream_open, INLINE, ACCOUNT, READ, NULL, "text/event-stream", 200, 0,
           "",
-          "Events of what is new: hello {account}, group {group, seq}, feed {id}, "
-          "read {group, seq}, bye {reason}")
+          "Server-sent events that say what is new, for as long as the client listens")
 
     /* admin */
     ROUTE(GET, "/v1/admin/status", admin_status, SLOW, ADMIN_READ, READ, NULL, "Status", 200, 0, "",

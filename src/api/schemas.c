@@ -221,6 +221,32 @@ const struct schema schemas[] = {
                       "Message") ",{'type':'null'}]},'activity_at':" TIME "}}",
      NULL},
     {"InboxList", LIST("InboxItem"), NULL},
+    {"Stream",
+     "{'type':'string','description':'Server-sent events (event, data, retry), and a comment when "
+     "nothing was sent for a while. The data of each is JSON, as in x-events. An event is a hint: "
+     "it holds no content, and the newest of one kind and group stands for those before it. "
+     "Connect, wait for hello, then read what was missed: GET /v1/inbox, and of each group "
+     "GET /v1/groups/{id}/messages?after= the last number that is known. When the stream ends, "
+     "for whatever reason, connect again after the time in retry and do the same; there is "
+     "nothing to resume, and Last-Event-ID is not looked at. A client that reads too slowly is "
+     "cut off. A stream ends with its token or session, and after stream-life in any case.',"
+     "'x-events':{"
+     "'hello':{'type':'object','description':'from now on everything is told; comes first, and "
+     "again when so much is new that everything should be read','required':['account'],"
+     "'properties':{'account':" ID "}},"
+     "'group':{'type':'object','description':'the log of the group goes up to this number: "
+     "messages, edits, deletions, joins, leaves, names, roles; to who left or was removed, that "
+     "of the leaving','required':['group','seq'],'properties':{'group':" ID ",'seq':" COUNT "}},"
+     "'feed':{'type':'object','description':'a new post in the home feed','required':['id'],"
+     "'properties':{'id':" ID "}},"
+     "'read':{'type':'object','description':'the caller has read the group up to this number, on "
+     "another device perhaps','required':['group','seq'],'properties':{'group':" ID ",'seq':" COUNT
+     "}},"
+     "'bye':{'type':'object','description':'the server ends the stream; come back unless the "
+     "token or session is "
+     "over','required':['reason'],'properties':{'reason':{'enum':['expired','session','stopping']}}"
+     "}}}",
+     NULL},
     {"ReadMark",
      "{'type':'object','required':['seq'],'properties':{'seq':{'type':'integer','minimum':0}}}",
      "{'seq':1}"},

@@ -1,9 +1,15 @@
 #!/usr/bin/env python3
 """The stream: who is told what, and what ends it."""
+import base64
+import hashlib
+import hmac
+import json
 import os
 import random
 import sys
+import tempfile
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support.server import Server, check, equal, main, test, wait_until  # noqa: E402
@@ -43,6 +49,27 @@ def _():
         check(stream.retry)
     SERVER.anonymous.get("/v1/stream").problem(401)
     equal(ada.request("HEAD", "/v1/stream").expect(200).body, b"")
+
+
+@test("what-a-stream-says-is-what-the-api's-description-says")
+def _():
+    ada, bob = people("ada", "bob")
+    document = SERVER.anonymous.get("/openapi.json").expect(200).json
+    answer = document["paths"]["/v1/stream"]["get"]["responses"]["200"]["content"]["text/event-stream"]["schema"]
+    shapes = document["components"]["schemas"][answer["$ref"].rsplit("/", 1)[1]]["x-events"]
+    ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
+    with Stream(SERVER, ada) as stream:
+        group = make(bob, ada)
+        ada.put(f"/v1/groups/{group}/read", {"seq": say(bob, group)}).expect(200)
+        bob.post("/v1/posts", {"caption": "hello"}).expect(201)
+        for name in ("group", "read", "feed"):
+            stream.wait(name)
+        ada.delete("/v1/sessions/current").expect(204)
+        stream.wait_end()
+        equal({name for name, _ in stream.events}, set(shapes))
+        for name, data in stream.events:
+            equal(set(data), set(shapes[name]["required"]), name)
+        check(stream.all("bye")[0]["reason"] in shapes["bye"]["properties"]["reason"]["enum"])
 
 
 @test("a-product's-server-may-listen-for-its-people")
@@ -320,6 +347,99 @@ def _():
         with Stream(server, ada), Stream(server, bob):
             equal(Stream(server, ada).status, 503)
             ada.get("/v1/feed").expect(200)
+
+
+def rss(server):
+    with open(f"/proc/{server.process.pid}/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@test("a-client-that-does-not-read-is-let-go-and-holds-up-nobody")
+def _():
+    with Server(rate_auth=0, rate_write=0, streams_person=16) as server:
+        ada, bob = server.sign_up("ada"), server.sign_up("bob")
+        slow = [Stream(server, bob, reading=False, narrow=True) for _ in range(15)]
+        with Stream(server, ada) as at_ada, Stream(server, bob) as at_bob:
+            seq = say(ada, make(ada, bob))
+            at_bob.wait("group", seq=seq)
+            before = rss(server)
+            # Each group is a hint of its own that cannot take another's place: a buffer is full after about a thousand.
+            for made in range(4000):
+                group = make(ada, bob)
+                if made % 100 == 0:
+                    for stream in (at_ada, at_bob):
+                        stream.wait("group", timeout_s=5, group=group)
+                    if server.metrics()["fantail_streams_slow_total"] >= len(slow):
+                        break
+            metrics = server.metrics()
+            equal(metrics["fantail_streams_slow_total"], len(slow))
+            equal(metrics["fantail_streams"], 2)
+            grown = rss(server) - before
+            check(grown < 64 << 20, f"the server has grown by {grown >> 20} MiB")
+            for stream in slow:
+                stream.read()
+                check(not stream.wait_end().all("bye"), "cut off, not sent away")
+                check(len(stream.all("group")) < made)
+            with Stream(server, bob) as again:
+                again.wait("group", group=make(ada, bob))
+            equal((at_ada.ended, at_bob.ended), (False, False))
+
+
+@test("a-client-that-takes-nothing-for-too-long-is-let-go-however-little-waits")
+def _():
+    with Server(rate_auth=0, rate_write=0) as server:
+        ada, bob = server.sign_up("ada"), server.sign_up("bob")
+        slow = Stream(server, bob, reading=False, narrow=True)
+        with Stream(server, ada) as at_ada:
+            for _ in range(600):  # more than both kernels hold, less than a stream does
+                group = make(ada, bob)
+            at_ada.wait("group", group=group)
+            equal(server.metrics()["fantail_streams"], 2)
+            wait_until(lambda: server.metrics()["fantail_streams"] == 1, 45, "the end of the stream")
+            equal(server.metrics()["fantail_streams_slow_total"], 0)
+            equal(at_ada.ended, False)
+            slow.close()
+
+
+@test("a-stream-ends-with-its-token")
+def _():
+    secret = b"0123456789abcdef0123456789abcdef"
+
+    def token(**claims):
+        def part(value):
+            return base64.urlsafe_b64encode(value).rstrip(b"=")
+        text = part(b'{"alg":"HS256","typ":"JWT"}') + b"." + part(json.dumps(claims).encode())
+        return (text + b"." + part(hmac.new(secret, text, hashlib.sha256).digest())).decode()
+
+    with tempfile.NamedTemporaryFile() as key:
+        key.write(secret + b"\n")
+        key.flush()
+        with Server(jwt_key=key.name, rate_auth=0, rate_write=0, stream_heartbeat="100ms") as server:
+            ada = server.client(token(sub="host|1", preferred_username="ada", exp=time.time() + 600))
+            mine = ada.get("/v1/me").expect(200).json["id"]
+            # Half a minute of leeway is left to every token, as clocks differ.
+            brief = server.client(token(sub="host|1", exp=time.time() - 27))
+            with Stream(server, ada) as lasting, Stream(server, brief) as ending:
+                equal(ending.events[0], ("hello", {"account": mine}))
+                began = time.monotonic()
+                equal(ending.wait_end().wait("bye"), {"reason": "expired"})
+                check(time.monotonic() - began < 5, "it ended long after its token")
+                equal(Stream(server, brief).status, 401)
+                lasting.wait("group", group=make(ada))
+                equal(lasting.ended, False)
+
+
+@test("a-stream-ends-with-its-session-wherever-that-is-ended")
+def _():
+    ada, bob = people("ada", "bob")
+    desk = SERVER.log_in(ada.username)
+    sessions = desk.get("/v1/sessions").expect(200).json["items"]
+    phone_id = next(s["id"] for s in sessions if not s["current"])
+    with Stream(SERVER, ada) as at_phone, Stream(SERVER, bob) as at_bob:
+        desk.delete(f"/v1/sessions/{phone_id}").expect(204)
+        equal(at_phone.wait_end().wait("bye"), {"reason": "session"})
+        equal(Stream(SERVER, ada).status, 401)
+        at_bob.wait("group", group=make(bob))
 
 
 @test("a-stream-ends-with-its-session-and-others-come-back")

@@ -15,11 +15,16 @@ class Stream:
             stream.wait("group", group=g, seq=3)
     """
 
-    def __init__(self, server, client, hello=True, reading=True):
+    def __init__(self, server, client, hello=True, reading=True, narrow=False):
+        """`reading` False: nothing is read before read() is called; `narrow`: into as small a buffer as can be."""
         self.events, self.comments, self.retry = [], 0, None
         self.status, self.headers, self.ended = None, {}, False
         self._lock = threading.Lock()
-        self._sock = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+        self._sock = socket.socket()
+        self._sock.settimeout(30)
+        if narrow:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        self._sock.connect(("127.0.0.1", server.port))
         headers = "".join(f"{name}: {value}\r\n" for name, value in client.headers.items())
         headers += f"Authorization: Bearer {client.token}\r\n" if client.token else ""
         self._sock.sendall(f"GET /v1/stream HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n{headers}\r\n".encode())
