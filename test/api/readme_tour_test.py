@@ -40,6 +40,8 @@ def _():
             check('{"group":"Engines","unread":1,"mentions":1,"last":"At one, @ada.l"}' in out, out)
             check('{"seq":3,"kind":"message","body":"Shall we meet at noon?"}' in out, out)
             check('[4,"message",null]\n[5,"edit",null]\n[6,"delete",null]' in out, "the deleted text is gone: " + out)
+            check(re.search(r'event: hello\ndata: {"account":"\d+"}', out), "the stream says hello: " + out)
+            check(re.search(r'event: group\ndata: {"group":"\d+","seq":7}', out), "and tells of the message: " + out)
             check("0 differences" in out or "no differences" in out, out)
             check("no dead letters" in out and "events that match" in out and "1 account looked at" in out, out)
     finally:
