@@ -10,7 +10,9 @@
  *
  * **Position.** An engine may know activities without their node (port/views.h). Truth has the
  * whole of it; so a candidate stands where truth says, unless truth has gone on since. Drained,
- * that is exactly the order of inbox_from_truth, and a cursor means the same to both.
+ * that is exactly the order of inbox_from_truth, and a cursor means the same to both. The last of a
+ * page that speaks before the next one is read is named again by such an engine, without its node
+ * and so below the cursor: it is known by the rest.
  *
  * An inbox that was dropped is built again by the first to read it: collecting begins first, truth
  * is read afterwards (views_inbox_begin). Where that cannot be, because somebody else is at it or
@@ -143,6 +145,13 @@ static void set_positions(struct inbox_item *items, size_t count, const struct i
     qsort(items, count, sizeof *items, by_position);
 }
 
+/* The one that the page before ended with, as an engine without nodes has it. */
+static bool is_cursor(uint64_t position, uint64_t below)
+{
+    const uint64_t node = ((UINT64_C(1) << ID_NODE_BITS) - 1) << ID_COUNTER_BITS;
+    return below != UINT64_MAX && position == (below & ~node);
+}
+
 /* Puts on the page what belongs there: one more than the limit shows that there is more. */
 static size_t take(struct reading *r, const struct inbox_item *items, size_t count, uint64_t below)
 {
@@ -150,7 +159,8 @@ static size_t take(struct reading *r, const struct inbox_item *items, size_t cou
     size_t taken = 0;
     for (size_t i = 0; i < count && page->count <= r->limit; i++) {
         const struct inbox_item *item = &items[i];
-        if (item->position >= below || item->group.archived != r->archived)
+        if (item->position >= below || is_cursor(item->position, below) ||
+            item->group.archived != r->archived)
             continue;
         page->items[page->count++] = *item;
         taken++;

@@ -273,6 +273,32 @@ static void archived_groups_do_not_hide_the_rest(void **state)
     assert_inboxes_are_exact();
 }
 
+/* The message is not delivered yet, so the group is where it was, as far as the views know. */
+static void a_group_that_speaks_between_two_pages_does_not_come_twice(void **state)
+{
+    (void)state;
+    static struct inbox_page page;
+    for (int i = 0; i < 4; i++)
+        EXPECT(act((struct wish){MAKE, people[0], 0, people[1], false, 0}) == OK);
+    for (int i = 0; i < 4; i++) {
+        EXPECT(act((struct wish){SAY, people[0], groups[i], 0, false, 0}) == OK);
+        world_drain(&w);
+        manual_clock_advance(&w.clock, 10);
+    }
+    uint64_t below = UINT64_MAX;
+    for (int i = 3; i >= 0; i--) {
+        assert_int_equal(inbox_page_read(w.views, w.db, people[1], below, false, 1, &arena, &page),
+                         OK);
+        assert_int_equal(page.count, 1);
+        assert_int_equal(page.items[0].group.id, groups[i]);
+        below = page.next_below;
+        EXPECT(act((struct wish){SAY, people[0], groups[i], 0, false, 0}) == OK);
+    }
+    assert_int_equal(below, 0);
+    world_drain(&w);
+    assert_inboxes_are_exact();
+}
+
 static void an_account_that_the_views_do_not_know_is_read_from_truth(void **state)
 {
     (void)state;
@@ -293,6 +319,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_dropped_inbox_is_there_again_after_one_read, fresh),
         cmocka_unit_test_setup(archived_groups_do_not_hide_the_rest, fresh),
+        cmocka_unit_test_setup(a_group_that_speaks_between_two_pages_does_not_come_twice, fresh),
         cmocka_unit_test_setup(an_account_that_the_views_do_not_know_is_read_from_truth, fresh),
         cmocka_unit_test_setup(an_inbox_is_what_truth_says_when_all_is_delivered, fresh),
     };
