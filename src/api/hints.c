@@ -28,7 +28,13 @@ enum {
     UNHEARD_FIRST_US = 10 * 1000, /* sooner at first: its connections are opened when wanted */
     UNHEARD_DOUBLINGS = 8,
     UNHEARD_FEED_US = 5000 * 1000,
+    /* being here */
+    SEEN_A_STEP = 256,
+    SEEN_SHARE = 3, /* so often within the time that counts as lately: one may be in vain */
 };
+
+#define SEEN_MIN_US (INT64_C(1000) * 1000)
+#define SEEN_MAX_US (INT64_C(600) * 1000 * 1000)
 
 struct greeting {
     struct greeting *next;
@@ -389,6 +395,70 @@ static bool has_dirty(struct hints *h)
     return has || hints_has_news(h);
 }
 
+/* ---- being here ---- */
+
+static int64_t seen_every_us(const struct hints *h)
+{
+    int64_t every_us = h->config.active_within_ms * (1000 / SEEN_SHARE);
+    return every_us == 0            ? SEEN_MAX_US
+           : every_us < SEEN_MIN_US ? SEEN_MIN_US
+           : every_us > SEEN_MAX_US ? SEEN_MAX_US
+                                    : every_us;
+}
+
+/* What the views cannot be told now they are told with the next round. */
+static void tell_seen(struct hints *h, const uint64_t *persons, size_t n)
+{
+    struct view_change changes[SEEN_A_STEP];
+    for (size_t i = 0; i < n; i++)
+        changes[i] = (struct view_change){.kind = VIEW_SEEN,
+                                          .on = true,
+                                          .account = persons[i],
+                                          .value = clock_wall_ms(h->config.clock)};
+    if (n > 0)
+        (void)views_apply(h->config.views, changes, n);
+}
+
+/* The next of the round; true: there are more. A table that grows meanwhile may have somebody met
+ * twice, or not before the next round. */
+static bool see_some(struct hints *h, int64_t now_us)
+{
+    uint64_t persons[SEEN_A_STEP];
+    size_t n = 0;
+    if (now_us - h->seen_at_us >= seen_every_us(h)) {
+        h->seen_at_us = now_us;
+        h->seen_bucket = 0;
+    }
+    pthread_mutex_lock(&h->lock);
+    for (; h->seen_bucket < h->bucket_count; h->seen_bucket++) {
+        size_t before = n;
+        const struct listener *l = h->buckets[h->seen_bucket];
+        for (; l && n < SEEN_A_STEP; l = l->next)
+            if (!l->gone)
+                persons[n++] = l->person;
+        if (l && before > 0) { /* all of a bucket, or with the next step */
+            n = before;
+            break;
+        }
+    }
+    bool more = h->seen_bucket < h->bucket_count;
+    pthread_mutex_unlock(&h->lock);
+    if (!more)
+        h->seen_bucket = SIZE_MAX;
+    tell_seen(h, persons, n);
+    return more;
+}
+
+static void see_new(struct hints *h, struct listener *const *taken, size_t n)
+{
+    uint64_t persons[LOOKS_A_STEP];
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!taken[i]->known)
+            persons[count++] = taken[i]->person;
+    tell_seen(h, persons, count);
+}
+
 int64_t hints_step(struct hints *h)
 {
     struct listener *taken[LOOKS_A_STEP];
@@ -403,7 +473,9 @@ int64_t hints_step(struct hints *h)
             scan(h, now_us); /* news are heard from before the first is greeted */
     }
     failed |= !hints_tell_news(h);
+    bool more_to_see = see_some(h, now_us);
     size_t n = take_dirty(h, taken, parts, LOOKS_A_STEP);
+    see_new(h, taken, n);
     for (size_t i = 0; i < n; i++) {
         unsigned again = 0;
         atomic_fetch_add_explicit(&h->looks, 1, memory_order_relaxed);
@@ -416,9 +488,12 @@ int64_t hints_step(struct hints *h)
     greet_all(h);
     if (failed)
         return now_us + RETRY_US;
-    if (has_dirty(h))
+    if (more_to_see || has_dirty(h))
         return now_us;
-    return is_shared(h) && !is_idle(h) ? next_scan_us(h) : INT64_MAX;
+    if (is_idle(h))
+        return INT64_MAX;
+    int64_t seen_us = h->seen_at_us + seen_every_us(h);
+    return is_shared(h) && next_scan_us(h) < seen_us ? next_scan_us(h) : seen_us;
 }
 
 /* ---- life ---- */

@@ -18,7 +18,10 @@
  * it says so (hints_committed), to the others by views_touch(). Should it die just then, the mark
  * itself is safe, and is shown with the next look at the inbox. Entries of a group that are no
  * messages change no inbox either: they are told to the others by views_tell(), once more by the
- * node that leads, and to the members who listen by hints_news.c. */
+ * node that leads, and to the members who listen by hints_news.c.
+ *
+ * Whoever listens is here: the views are told so again and again (VIEW_SEEN), or somebody who
+ * listens for long and asks for nothing would be served last, and be pulled for in large groups. */
 #pragma once
 
 #include <stdbool.h>
@@ -45,6 +48,7 @@ struct hints_config {
     struct clock *clock;
     size_t streams_max;
     unsigned person_max;
+    int64_t active_within_ms; /* of large fan-outs; 0: nobody asks */
     void (*wake)(void *ctx); /* there is something to do: call the step. Any thread, never blocks */
     void *wake_ctx;
 };

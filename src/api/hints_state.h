@@ -83,6 +83,10 @@ struct hints {
     struct news_list arrived; /* to be told here */
     struct news_list leaving; /* to other nodes */
 
+    /* the step's: who is here */
+    int64_t seen_at_us; /* when the last round began */
+    size_t seen_bucket; /* the next of the round; SIZE_MAX: it is over */
+
     /* the step's: of groups */
     struct room **rooms;
     size_t room_buckets, room_count;

@@ -271,6 +271,7 @@ static void make_hints(struct app *app)
                                                   .clock = api->clock,
                                                   .streams_max = (size_t)s->streams_max,
                                                   .person_max = (unsigned)s->streams_person,
+                                                  .active_within_ms = s->active_within_ms,
                                                   .wake = hints_wanted,
                                                   .wake_ctx = app});
 }

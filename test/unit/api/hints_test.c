@@ -9,6 +9,8 @@
 
 enum { MANY_PEOPLE = 600, MANY_GROUPS = ROOMS_OF_LISTENER_MAX + 10, STEPS_MAX = 1000 };
 
+#define LATELY_MS INT64_C(60000)
+
 static struct world w;
 static struct hints *h;
 static uint64_t people[MANY_PEOPLE];
@@ -154,7 +156,7 @@ static void wake(void *ctx)
 
 static void begin(size_t count)
 {
-    world_open(&w, 0);
+    world_open_on(&w, 0, test_engines_wanted());
     world_start(&w, 10);
     for (size_t i = 0; i < count; i++) {
         char name[24];
@@ -171,6 +173,8 @@ static void begin(size_t count)
     h = hints_new(&(struct hints_config){.db = w.db,
                                          .views = w.views,
                                          .cards = w.cards,
+                                         .watch = w.watch,
+                                         .active_within_ms = LATELY_MS,
                                          .clock = &w.clock.clock,
                                          .streams_max = 10000,
                                          .person_max = 4,
@@ -364,9 +368,79 @@ static void while_truth_is_away_nothing_is_forgotten(void **state)
     end(2);
 }
 
+/* Has the person been here since? Asked as large fan-outs do. */
+static bool is_here(uint64_t group, size_t who)
+{
+    uint64_t handles[8], ids[8];
+    bool here[8];
+    struct audience_cursor all = {.part = AUDIENCE_ALL};
+    size_t n, known;
+    EXPECT(views_audience(w.views, group, &all, handles, 8, &n) == OK);
+    EXPECT(views_neighbours(w.views, group, true, 0, ids, 8, &known) == OK && known == n);
+    EXPECT(views_seen(w.views, handles, n, clock_wall_ms(&w.clock.clock) - LATELY_MS, here) == OK);
+    for (size_t i = 0; i < n; i++) /* both rise with the age of the account */
+        if (ids[i] == people[who])
+            return here[i];
+    fail_msg("not in the group");
+    return false;
+}
+
+static void who_listens_is_here_for_as_long_as_they_do(void **state)
+{
+    (void)state;
+    begin(3);
+    uint64_t group = make_group(3);
+    world_drain(&w);
+    manual_clock_advance(&w.clock, 10 * LATELY_MS);
+    assert_false(is_here(group, 1));
+    listen(1);
+    run();
+    assert_true(is_here(group, 1));
+    assert_false(is_here(group, 2));
+    for (int i = 0; i < 10; i++) {
+        manual_clock_advance(&w.clock, LATELY_MS / 2);
+        run();
+        assert_true(is_here(group, 1));
+    }
+    hub_leave(hints_hub(h), streams[1]);
+    run();
+    manual_clock_advance(&w.clock, LATELY_MS + 1000);
+    run();
+    assert_false(is_here(group, 1));
+    end(3);
+}
+
+static void many_are_here_together(void **state)
+{
+    (void)state;
+    begin(MANY_PEOPLE);
+    uint64_t group = make_group(8);
+    world_drain(&w);
+    for (size_t i = 0; i < MANY_PEOPLE; i++)
+        listen(i);
+    run();
+    manual_clock_advance(&w.clock, 2 * LATELY_MS);
+    size_t steps = 0;
+    do
+        steps++;
+    while (hints_step(h) <= clock_mono_us(&w.clock.clock));
+    assert_true(steps >= MANY_PEOPLE / 256 && steps <= MANY_PEOPLE / 100); /* some at a time */
+    for (size_t i = 0; i < 8; i++)
+        assert_true(is_here(group, i));
+    end(MANY_PEOPLE);
+}
+
 int main(void)
 {
+    const struct CMUnitTest shared[] = {
+        /* the rest looks at what each step does, which servers elsewhere do not let it */
+        cmocka_unit_test(who_listens_is_here_for_as_long_as_they_do),
+    };
+    if (test_engines_wanted() == TEST_CLUSTER)
+        return cmocka_run_group_tests_name("hints, shared views", shared, NULL, NULL);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_listens_is_here_for_as_long_as_they_do),
+        cmocka_unit_test(many_are_here_together),
         cmocka_unit_test(members_who_listen_are_told_and_nobody_else),
         cmocka_unit_test(what_nobody_listens_for_costs_nothing),
         cmocka_unit_test(many_listeners_are_asked_about_by_the_hundreds),
