@@ -52,7 +52,7 @@ enum {
     DRAIN_POLL_NS = 2 * 1000 * 1000,
     STOP_MS = 60000,
     WORKER_NICE = 5,
-    BRAKE_EVERY_US = 1000 * 1000,
+    BRAKE_EVERY_US = 100 * 1000,
     REMOTE_THREADS = 16, /* for blocking reads when every one of them waits for a network */
     LEADERLESS_US = 200 * 1000,
     EXIT_STORE_FAILED = 70,

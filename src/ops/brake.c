@@ -25,7 +25,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 
-enum { FULL_LOOKS = 10, PATH_TEXT_MAX = 4096, WHY_MAX = 120 };
+enum { FULL_LOOKS = 100, PATH_TEXT_MAX = 4096, WHY_MAX = 120 };
 
 #define RESERVE_FILE "reserve"
 

@@ -45,8 +45,8 @@ struct brake {
 /* Makes the reserve, unless that alone would brake; later looks at level 0 try again. */
 void brake_init(struct brake *b, const struct brake_config *config);
 /* Looks at the disk and takes what the caller knows of the backlog and whether a commit found no
- * room since the last look. Returns the level; logs when it changes. Once a second, by one thread
- * at a time. */
+ * room since the last look. Returns the level; logs when it changes. Ten times a second, by one
+ * thread at a time. */
 int brake_look(struct brake *b, uint64_t backlog, bool store_full);
 static inline int brake_level(const struct brake *b)
 {

@@ -164,13 +164,13 @@ static void a_commit_without_room_brakes_for_a_while(void **state)
     assert_true(b.disk);
     assert_why(&b, "a write found no room on the disk (999 MiB free)");
     assert_int_equal(reserved_bytes(), 0);
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 99; i++)
         assert_int_equal(brake_look(&b, 0, false), 2);
     assert_int_equal(brake_look(&b, 0, false), 0);
     assert_int_equal(reserved_bytes(), MIB);
     assert_int_equal(brake_look(&b, 0, true), 2);
     assert_int_equal(brake_look(&b, 0, true), 2); /* still: the while begins again */
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 99; i++)
         assert_int_equal(brake_look(&b, 0, false), 2);
     assert_int_equal(brake_look(&b, 0, false), 0);
 }
