@@ -3,7 +3,11 @@
  * step began leads to another call. The waker raises the count first and looks for sleepers second;
  * a sleeper says that it sleeps first and looks at the count second; with both sequentially
  * consistent one of them sees the other. The kernel's futex compares the count once more when the
- * sleep begins, which closes the last gap. */
+ * sleep begins, which closes the last gap.
+ *
+ * The waker takes the word "asleep" away and wakes everybody, so that only the first of many
+ * wake-ups in a row costs a system call: the threads may need a while to get a processor. One that
+ * woke by itself leaves the word behind, which costs one call for nothing. */
 #include "ops/runner.h"
 
 #include <linux/futex.h>
@@ -31,7 +35,7 @@ struct runner_thread {
 
 struct runner {
     _Atomic uint32_t count; /* of wake-ups */
-    _Atomic uint32_t sleepers;
+    _Atomic bool asleep;    /* somebody may be */
     _Atomic bool stopping;
     unsigned thread_count;
     struct runner_thread *threads[RUNNER_THREADS_MAX];
@@ -41,11 +45,10 @@ struct runner {
 static void sleep_until(struct runner *r, uint32_t seen, int64_t due_us)
 {
     struct timespec due = {.tv_sec = due_us / 1000000, .tv_nsec = due_us % 1000000 * 1000};
-    atomic_fetch_add(&r->sleepers, 1);
+    atomic_store(&r->asleep, true);
     if (atomic_load(&r->count) == seen && !atomic_load(&r->stopping))
         syscall(SYS_futex, (uint32_t *)(void *)&r->count, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG,
                 seen, due_us == INT64_MAX ? NULL : &due, NULL, FUTEX_BITSET_MATCH_ANY);
-    atomic_fetch_sub(&r->sleepers, 1);
 }
 
 static void *run(void *arg)
@@ -99,7 +102,7 @@ bool runner_add(struct runner *r, const char *name, runner_step step, void *ctx,
 void runner_wake(struct runner *r)
 {
     atomic_fetch_add(&r->count, 1);
-    if (atomic_load(&r->sleepers) > 0)
+    if (atomic_load(&r->asleep) && atomic_exchange(&r->asleep, false))
         syscall(SYS_futex, (uint32_t *)(void *)&r->count, FUTEX_WAKE_BITSET | FUTEX_PRIVATE_FLAG,
                 RUNNER_THREADS_MAX, NULL, NULL, FUTEX_BITSET_MATCH_ANY);
 }
