@@ -27,6 +27,7 @@ enum { BUSY_WAIT_MS = 5000 };
 static void configure_library(void)
 {
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+    cache_register();
     sqlite3_initialize();
     vfs_register();
 }

@@ -76,7 +76,8 @@ enum err connection_fail(const struct connection *c, int code, const char *what,
 enum err connection_refuse_unwritable(const char *path, char detail[TX_DETAIL_MAX]);
 
 #define VFS_NAME "fantail"
-void vfs_register(void); /* once, above SQLite's default */
+void vfs_register(void);   /* once, above SQLite's default */
+void cache_register(void); /* once, before SQLite is initialized */
 
 /* A new file is durable only when its name is: syncs the folder that `path` lies in. */
 int connection_sync_folder(const char *path);
@@ -135,6 +136,8 @@ struct writer {
     struct db_job *taken; /* from the queue, waiting for their group */
     struct group_slot *group;
     size_t group_count;
+    struct event_list events; /* of the whole group, while the hook is told of them */
+    int guarded;              /* so many groups run with a savepoint around each job */
 
     _Atomic uint64_t commits, transactions, failures;
     _Atomic bool full;

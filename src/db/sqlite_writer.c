@@ -1,12 +1,18 @@
 /* The one writer: a queue of jobs and a thread that commits them in groups.
  *
  * A sync costs as much as dozens of transactions, so everything that is waiting (up to group_max)
- * is run in one BEGIN … COMMIT, each job under a savepoint of its own. While the disk works for one
- * group, the next one gathers: groups grow by themselves with the load.
+ * is run in one BEGIN … COMMIT. While the disk works for one group, the next one gathers: groups
+ * grow by themselves with the load.
+ *
+ * A savepoint around each job would cost as much as a statement or two, and a copy of every page
+ * that the job changes. Nearly all jobs that fail do so before they write anything, and then there
+ * is nothing to undo. So groups run without savepoints, until a job fails that had changed rows:
+ * then all of the group is rolled back and run again, each job under a savepoint, and so are the
+ * next GUARDED_GROUPS, in case that whoever sends such jobs goes on.
  *
  * A job ends in one of four ways:
- * - committed: the hook sees its events, then done(OK), in the order of the group;
- * - failed by itself: rolled back to its savepoint, the others are untouched; done(its error);
+ * - committed: the hook sees the group's events, then done(OK), in the order of the group;
+ * - failed by itself: nothing of it is left, the others are untouched; done(its error);
  * - no space: the COMMIT (or a statement) found the disk full: done(ERR_STORAGE_FULL), and the next
  *   group simply tries again;
  * - the store failed: a sync or a write went wrong, so what the disk holds is unknown: `fatal` is
@@ -27,7 +33,7 @@
 #include "base/fault.h"
 #include "db/sqlite_engine.h"
 
-enum { GROUP_TRIES = 3, EVENTS_KEEP = 64 };
+enum { GROUP_TRIES = 3, GUARDED_GROUPS = 64, EVENTS_KEEP = 64, GROUP_EVENTS_KEEP = 4096 };
 
 /* ---- the queue ---- */
 
@@ -128,49 +134,67 @@ static void roll_back(struct writer *w)
         writer_fail(w, detail);
 }
 
-/* One job under its savepoint. False: the whole transaction is gone, or must go. */
-static bool run_slot(struct writer *w, struct group_slot *slot)
+enum ran {
+    RAN,   /* the job succeeded, or failed and left nothing behind */
+    LOST,  /* the whole transaction is gone, or must go, because of this job */
+    SPILT, /* it failed and what it had changed is still there */
+};
+
+/* Nothing but the rows that it changed says that a failed job had written. */
+static enum ran run_unguarded(struct writer *w, struct group_slot *slot)
 {
     struct db_job *job = slot->job;
-    slot->result = control(w, "SAVEPOINT job", job->detail);
-    if (slot->result)
-        return false;
-
+    sqlite3_int64 changes = sqlite3_total_changes64(w->connection.handle);
     struct sqlite_tx tx;
     sqlite_tx_begin(&tx, w->db, &w->connection, true);
     event_list_clear(&slot->events);
     tx.base.events = slot->events;
     slot->result = sqlite_tx_end(&tx, job->run(&tx.base, job));
     slot->events = tx.base.events;
-
-    char detail[TX_DETAIL_MAX];
-    if (slot->result) {
-        memcpy(job->detail, tx.base.detail, TX_DETAIL_MAX);
-        if (!in_transaction(w) || tx.poison == ERR_STORAGE_FAILED ||
-            control(w, "ROLLBACK TO job", detail))
-            return false;
+    if (!slot->result && !in_transaction(w)) {
+        slot->result = ERR_INTERNAL;
+        snprintf(tx.base.detail, TX_DETAIL_MAX, "a job ended the transaction");
     }
+    if (!slot->result)
+        return RAN;
+    memcpy(job->detail, tx.base.detail, TX_DETAIL_MAX);
+    if (!in_transaction(w) || tx.poison == ERR_STORAGE_FAILED)
+        return LOST;
+    return sqlite3_total_changes64(w->connection.handle) == changes ? RAN : SPILT;
+}
+
+static enum ran run_guarded(struct writer *w, struct group_slot *slot)
+{
+    struct db_job *job = slot->job;
+    char detail[TX_DETAIL_MAX];
+    slot->result = control(w, "SAVEPOINT job", job->detail);
+    if (slot->result)
+        return LOST;
+    enum ran ran = run_unguarded(w, slot);
+    if (ran == LOST || (slot->result && control(w, "ROLLBACK TO job", detail)))
+        return LOST;
     enum err e = control(w, "RELEASE job", detail);
     if (e && !slot->result) {
         slot->result = e;
         memcpy(job->detail, detail, TX_DETAIL_MAX);
     }
-    return e == OK;
+    return e ? LOST : RAN;
 }
 
-/* Runs every job that is not out; returns the one at which the transaction was lost, or NULL. */
-static struct group_slot *run_all(struct writer *w, size_t *succeeded)
+/* Runs every job that is not out, up to one that does not just end; *at is that one. */
+static enum ran run_all(struct writer *w, bool guarded, struct group_slot **at, size_t *succeeded)
 {
     *succeeded = 0;
     for (size_t i = 0; i < w->group_count; i++) {
-        struct group_slot *slot = &w->group[i];
+        struct group_slot *slot = *at = &w->group[i];
         if (slot->out)
             continue;
-        if (!run_slot(w, slot))
-            return slot;
+        enum ran ran = guarded ? run_guarded(w, slot) : run_unguarded(w, slot);
+        if (ran != RAN)
+            return ran;
         *succeeded += slot->result == OK;
     }
-    return NULL;
+    return RAN;
 }
 
 /* Ends every job that is not out. Those that failed by themselves too: what they objected to may
@@ -210,7 +234,7 @@ static void commit(struct writer *w)
 static void write_group(struct writer *w)
 {
     char detail[TX_DETAIL_MAX];
-    for (int tries = 1;; tries++) {
+    for (int lost = 0;;) {
         enum err e = control(w, "BEGIN IMMEDIATE", detail);
         if (e) {
             if (e == ERR_STORAGE_FAILED)
@@ -219,8 +243,9 @@ static void write_group(struct writer *w)
             return;
         }
         size_t succeeded;
-        struct group_slot *lost = run_all(w, &succeeded);
-        if (!lost) {
+        struct group_slot *at;
+        enum ran ran = run_all(w, w->guarded > 0, &at, &succeeded);
+        if (ran == RAN) {
             if (succeeded)
                 commit(w);
             else
@@ -228,11 +253,15 @@ static void write_group(struct writer *w)
             return;
         }
         roll_back(w);
-        if (lost->result == ERR_STORAGE_FAILED)
-            writer_fail(w, lost->job->detail);
-        lost->out = true;
-        if (lost->result == ERR_STORAGE_FAILED || tries == GROUP_TRIES) {
-            end_all(w, lost->result, lost->job->detail);
+        if (ran == SPILT) {
+            w->guarded = GUARDED_GROUPS;
+            continue;
+        }
+        if (at->result == ERR_STORAGE_FAILED)
+            writer_fail(w, at->job->detail);
+        at->out = true;
+        if (at->result == ERR_STORAGE_FAILED || ++lost == GROUP_TRIES) {
+            end_all(w, at->result, at->job->detail);
             return;
         }
     }
@@ -240,15 +269,29 @@ static void write_group(struct writer *w)
 
 /* ---- answers ---- */
 
-static void answer(struct writer *w, struct group_slot *slot)
+/* The hook sees the events of the whole group at once: whoever is woken by it finds them all. */
+static void tell_committed(struct writer *w)
 {
     struct db *db = &w->db->base;
-    struct db_job *job = slot->job;
-    if (slot->result == OK) {
-        if (slot->events.count && db->on_commit)
-            db->on_commit(db->on_commit_ctx, slot->events.items, slot->events.count);
-        FAULT(outbox_after_commit);
+    if (!db->on_commit)
+        return;
+    for (size_t i = 0; i < w->group_count; i++) {
+        struct group_slot *slot = &w->group[i];
+        for (size_t k = 0; !slot->result && k < slot->events.count; k++)
+            event_list_add(&w->events, &slot->events.items[k]);
     }
+    if (w->events.count)
+        db->on_commit(db->on_commit_ctx, w->events.items, w->events.count);
+    event_list_clear(&w->events);
+    if (w->events.capacity > GROUP_EVENTS_KEEP)
+        event_list_done(&w->events);
+}
+
+static void answer(struct group_slot *slot)
+{
+    struct db_job *job = slot->job;
+    if (slot->result == OK)
+        FAULT(outbox_after_commit);
     if (slot->events.capacity > EVENTS_KEEP)
         event_list_done(&slot->events);
     job->result = slot->result;
@@ -269,8 +312,9 @@ static void answer_group(struct writer *w)
         checkpointer_want(&w->db->checkpointer);
     atomic_fetch_add_explicit(&w->transactions, committed, memory_order_relaxed);
     atomic_fetch_add_explicit(&w->failures, w->group_count - committed, memory_order_relaxed);
+    tell_committed(w);
     for (size_t i = 0; i < w->group_count; i++)
-        answer(w, &w->group[i]);
+        answer(&w->group[i]);
 }
 
 /* One group; false when stopping and everything is answered. */
@@ -286,6 +330,7 @@ static bool writer_step(struct writer *w)
         checkpointer_enter(&w->db->checkpointer);
         write_group(w);
         checkpointer_leave(&w->db->checkpointer);
+        w->guarded -= w->guarded > 0;
     }
     answer_group(w);
     return true;
@@ -342,6 +387,7 @@ void writer_done(struct writer *w)
     connection_close(&w->connection, !w->failed);
     for (size_t i = 0; i < w->db->config.group_max; i++)
         event_list_done(&w->group[i].events);
+    event_list_done(&w->events);
     free(w->group);
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->lock);

@@ -167,7 +167,8 @@ struct db_ops {
     void (*free)(struct db *db); /* after stop */
 };
 
-/* Called on the engine's thread after a job's COMMIT and before its done(). */
+/* Called on the engine's thread after a job's COMMIT and before its done(), with its events and
+ * those of others that were committed with it. */
 typedef void (*db_commit_hook)(void *ctx, const struct event *events, size_t n);
 
 struct db {

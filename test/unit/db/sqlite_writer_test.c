@@ -1,17 +1,21 @@
-/* The writer where SQLite takes the whole transaction away: a statement that finds the store full
- * makes it roll back everything. max_page_count brings that about without a full disk. */
+/* The writer's groups: what becomes of the others when one job fails, and where SQLite takes the
+ * whole transaction away (a statement that finds the store full makes it roll back everything;
+ * max_page_count brings that about without a full disk). */
 #include "store.h"
 
 struct write {
     struct db_job job;
     uint64_t id;
-    size_t bytes; /* of the bio */
+    size_t bytes;                         /* of the bio */
+    enum err refuse_before, refuse_after; /* writing */
     int runs, dones;
+    int64_t heard; /* events that the hook had been told of when it was done */
     enum err result;
     sem_t *hold, *reached, finished;
 };
 
 static char filler[1 << 20];
+static int64_t hooked_events, hook_calls;
 
 static enum err write_run(struct tx *tx, struct db_job *job)
 {
@@ -22,6 +26,8 @@ static enum err write_run(struct tx *tx, struct db_job *job)
         sem_wait(w->hold);
         return OK;
     }
+    if (w->refuse_before)
+        return w->refuse_before;
     char name[24];
     int n = snprintf(name, sizeof name, "u%llu", (unsigned long long)w->id);
     enum err e = tx_exec(tx, "INSERT INTO accounts (id, username, bio) VALUES ($1, $2, $3)",
@@ -30,7 +36,8 @@ static enum err write_run(struct tx *tx, struct db_job *job)
                          NULL);
     if (e)
         return e;
-    return outbox_emit(tx, (struct event){.type = EVENT_ACCOUNT_CREATED, .actor = w->id});
+    e = outbox_emit(tx, (struct event){.type = EVENT_ACCOUNT_CREATED, .actor = w->id});
+    return e ? e : w->refuse_after;
 }
 
 static void write_done(struct db_job *job, enum err result, const char *detail)
@@ -38,6 +45,7 @@ static void write_done(struct db_job *job, enum err result, const char *detail)
     struct write *w = CONTAINER_OF(job, struct write, job);
     (void)detail;
     w->dones++;
+    w->heard = hooked_events;
     w->result = result;
     sem_post(&w->finished);
 }
@@ -84,20 +92,24 @@ static enum err lift_limit(struct tx *tx, void *arg)
     return tx_get_i64(tx, "PRAGMA max_page_count = 1000000", DB_NO_ARGS, arg);
 }
 
-static int64_t hooked_events;
-
 static void count_events(void *ctx, const struct event *events, size_t n)
 {
     (void)ctx, (void)events;
     hooked_events += (int64_t)n;
+    hook_calls++;
+}
+
+static void open_hooked(struct store *s)
+{
+    memset(filler, 'x', sizeof filler);
+    store_open(s);
+    hooked_events = hook_calls = 0;
+    s->db->on_commit = count_events;
 }
 
 static void open_with_limit(struct store *s, char *sql)
 {
-    memset(filler, 'x', sizeof filler);
-    store_open(s);
-    hooked_events = 0;
-    s->db->on_commit = count_events;
+    open_hooked(s);
     assert_int_equal(db_write(s->db, limit_pages, sql, NULL), OK);
 }
 
@@ -159,6 +171,79 @@ static void a_group_of_losers_gives_up_and_recovers(void **state)
 
 /* Goes on after the failure as if nothing had happened; must not write into a transaction of its
  * own. */
+/* ---- jobs that fail by themselves ---- */
+
+enum { OTHERS = 5 };
+
+static void expect_all_but(struct write *writes, size_t n, size_t failed, enum err result)
+{
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(writes[i].dones, 1);
+        assert_int_equal(writes[i].result, i == failed ? result : OK);
+    }
+}
+
+static void who_fails_before_writing_costs_the_others_nothing(void **state)
+{
+    struct store *s = *state;
+    open_hooked(s);
+    struct write writes[OTHERS];
+    for (size_t i = 0; i < OTHERS; i++)
+        write_init(&writes[i], i + 1, 10);
+    writes[2].refuse_before = ERR_FORBIDDEN;
+    write_as_group(s, writes, OTHERS);
+    expect_all_but(writes, OTHERS, 2, ERR_FORBIDDEN);
+    for (size_t i = 0; i < OTHERS; i++)
+        assert_int_equal(writes[i].runs, 1);
+    assert_int_equal(hook_calls, 1); /* of the whole group, before anybody hears of the end */
+    for (size_t i = 0; i < OTHERS; i++)
+        assert_int_equal(writes[i].heard, OTHERS - 1);
+    store_close(s);
+    assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM accounts"), OTHERS - 1);
+}
+
+static void what_a_failed_job_wrote_is_undone_and_nothing_else(void **state)
+{
+    struct store *s = *state;
+    open_hooked(s);
+    uint64_t id = 1;
+    for (int round = 0; round < 3; round++) { /* from the second on, each job is guarded */
+        struct write writes[OTHERS];
+        for (size_t i = 0; i < OTHERS; i++)
+            write_init(&writes[i], id++, 10);
+        writes[2].refuse_after = ERR_INVALID;
+        write_as_group(s, writes, OTHERS);
+        expect_all_but(writes, OTHERS, 2, ERR_INVALID);
+        assert_int_equal(writes[0].runs, round == 0 ? 2 : 1);
+        assert_int_equal(writes[4].runs, 1);
+        assert_int_equal(hooked_events, (round + 1) * (OTHERS - 1));
+    }
+    store_close(s);
+    assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM accounts"), 3 * (OTHERS - 1));
+    assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM outbox"), 3 * (OTHERS - 1));
+    assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM accounts WHERE id IN (3, 8, 13)"), 0);
+    assert_int_equal(s->fatal_calls, 0);
+}
+
+/* A conflict undoes its own statement alone, so a job may go on from it, and may fail without
+ * having written. */
+static void a_conflict_is_no_writing(void **state)
+{
+    struct store *s = *state;
+    open_hooked(s);
+    struct write first, writes[3];
+    write_init(&first, 2, 10);
+    write_as_group(s, &first, 1);
+    for (size_t i = 0; i < COUNT_OF(writes); i++)
+        write_init(&writes[i], i + 1, 10);
+    write_as_group(s, writes, COUNT_OF(writes));
+    expect_all_but(writes, COUNT_OF(writes), 1, ERR_CONFLICT);
+    for (size_t i = 0; i < COUNT_OF(writes); i++)
+        assert_int_equal(writes[i].runs, 1);
+    store_close(s);
+    assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM accounts"), 3);
+}
+
 static enum err ignore_full(struct tx *tx, void *arg)
 {
     (void)arg;
@@ -200,6 +285,9 @@ int main(void)
 {
 #define STORE_TEST(f) cmocka_unit_test_setup_teardown(f, store_set_up, store_tear_down)
     const struct CMUnitTest tests[] = {
+        STORE_TEST(who_fails_before_writing_costs_the_others_nothing),
+        STORE_TEST(what_a_failed_job_wrote_is_undone_and_nothing_else),
+        STORE_TEST(a_conflict_is_no_writing),
         STORE_TEST(the_others_run_again_without_the_one_that_lost_it_all),
         STORE_TEST(a_group_of_losers_gives_up_and_recovers),
         STORE_TEST(nothing_is_written_after_the_transaction_is_gone),
