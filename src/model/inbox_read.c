@@ -10,9 +10,9 @@
  *
  * **Position.** An engine may know activities without their node (port/views.h). Truth has the
  * whole of it; so a candidate stands where truth says, unless truth has gone on since. Drained,
- * that is exactly the order of inbox_from_truth, and a cursor means the same to both. The last of a
- * page that speaks before the next one is read is named again by such an engine, without its node
- * and so below the cursor: it is known by the rest.
+ * that is exactly the order of inbox_from_truth, and a cursor means the same to both. Of a group
+ * that has gone on, the node of its latest message is taken for that of the one before; so the last
+ * of a page, which such an engine names again with the next, is found to be no lower than it was.
  *
  * An inbox that was dropped is built again by the first to read it: collecting begins first, truth
  * is read afterwards (views_inbox_begin). Where that cannot be, because somebody else is at it or
@@ -34,6 +34,8 @@ enum {
     REBUILDS_MAX = 32,
     FROM_TRUTH_MAX = 16,
 };
+
+#define NODE_MASK (((UINT64_C(1) << ID_NODE_BITS) - 1) << ID_COUNTER_BITS)
 
 static _Atomic int rebuilds, from_truth; /* under way */
 
@@ -140,16 +142,18 @@ static void set_positions(struct inbox_item *items, size_t count, const struct i
             at++;
         CHECK(at < n);
         uint64_t seen = entries[at].activity;
-        items[i].position = is_same_ms(seen, items[i].activity) ? items[i].activity : seen;
+        if (is_same_ms(seen, items[i].activity))
+            items[i].position = items[i].activity;
+        else
+            items[i].position = seen & NODE_MASK ? seen : seen | (items[i].activity & NODE_MASK);
     }
     qsort(items, count, sizeof *items, by_position);
 }
 
-/* The one that the page before ended with, as an engine without nodes has it. */
-static bool is_cursor(uint64_t position, uint64_t below)
+/* The one that the page before ended with, and that has gone on: whatever node is taken for its. */
+static bool is_cursor(const struct inbox_item *item, uint64_t below)
 {
-    const uint64_t node = ((UINT64_C(1) << ID_NODE_BITS) - 1) << ID_COUNTER_BITS;
-    return below != UINT64_MAX && position == (below & ~node);
+    return item->position != item->activity && ((item->position ^ below) & ~NODE_MASK) == 0;
 }
 
 /* Puts on the page what belongs there: one more than the limit shows that there is more. */
@@ -159,7 +163,7 @@ static size_t take(struct reading *r, const struct inbox_item *items, size_t cou
     size_t taken = 0;
     for (size_t i = 0; i < count && page->count <= r->limit; i++) {
         const struct inbox_item *item = &items[i];
-        if (item->position >= below || is_cursor(item->position, below) ||
+        if (item->position >= below || is_cursor(item, below) ||
             item->group.archived != r->archived)
             continue;
         page->items[page->count++] = *item;

@@ -273,20 +273,32 @@ static void archived_groups_do_not_hide_the_rest(void **state)
     assert_inboxes_are_exact();
 }
 
-/* The message is not delivered yet, so the group is where it was, as far as the views know. */
+static enum err say_in_all(struct tx *tx, void *arg)
+{
+    (void)arg;
+    struct group_entry entry;
+    bool repeated;
+    enum err e = OK;
+    for (size_t i = 0; !e && i < group_count; i++) {
+        const struct message_new in = {.group = groups[i], .author = people[0], .body = STR("hi")};
+        e = message_send(tx, &in, &arena, &entry, &repeated);
+    }
+    return e;
+}
+
+/* What is said between the pages is not delivered yet, so the group is where it was, as far as the
+ * views know. In one transaction: several of them in one millisecond. */
 static void a_group_that_speaks_between_two_pages_does_not_come_twice(void **state)
 {
     (void)state;
     static struct inbox_page page;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 8; i++)
         EXPECT(act((struct wish){MAKE, people[0], 0, people[1], false, 0}) == OK);
-    for (int i = 0; i < 4; i++) {
-        EXPECT(act((struct wish){SAY, people[0], groups[i], 0, false, 0}) == OK);
-        world_drain(&w);
-        manual_clock_advance(&w.clock, 10);
-    }
+    EXPECT(db_write(w.db, say_in_all, NULL, NULL) == OK);
+    world_drain(&w);
+    manual_clock_advance(&w.clock, 10);
     uint64_t below = UINT64_MAX;
-    for (int i = 3; i >= 0; i--) {
+    for (int i = 7; i >= 0; i--) {
         assert_int_equal(inbox_page_read(w.views, w.db, people[1], below, false, 1, &arena, &page),
                          OK);
         assert_int_equal(page.count, 1);
