@@ -2,6 +2,7 @@
 """Streams at many nodes: what is written at one is told at the others."""
 
 import os
+import signal
 import sys
 import time
 
@@ -154,6 +155,25 @@ def _():
             stream.wait("group", timeout_s=20, group=group, seq=seq + 1)
             items = b.client(bob.token).get("/v1/inbox").expect(200).json["items"]
             equal([i["group"]["id"] for i in items], [group])
+
+
+@test("what-is-written-while-redis-is-frozen-is-told-afterwards")
+def _():
+    with Cluster(nodes=2, own=True) as cluster:
+        a, b = cluster.nodes
+        ada, bob = a.sign_up("ada"), a.sign_up("bob")
+        group = make(ada, bob)
+        seq = say(ada, group)
+        with Stream(b, bob) as stream:
+            cluster.signal("redis", signal.SIGSTOP)
+            try:
+                for i in range(3):
+                    ada.patch(f"/v1/groups/{group}/messages/{seq}", {"body": f"edit {i}"}).expect(200)
+            finally:
+                cluster.signal("redis", signal.SIGCONT)
+            last = ada.get(f"/v1/groups/{group}").expect(200).json["seq"]
+            equal(last, seq + 3)
+            stream.wait("group", timeout_s=30, group=group, seq=last)
 
 
 @test("a-redis-cluster-tells-too")

@@ -109,6 +109,7 @@ enum err redis_tell(struct views *v, const struct group_news *news, size_t n)
     struct key k = news_key();
     for (size_t from = 0; from < n; from += NEWS_AN_ENTRY)
         queue_news(b, &k, news + from, n - from < NEWS_AN_ENTRY ? n - from : NEWS_AN_ENTRY);
+    batch_hurry(b); /* whoever tells has other things to do, and tries again */
     enum err e = n > 0 ? batch_flush(b) : OK;
     if (!e && n > 0 && !batch_all_good(b, NULL))
         e = ERR_UNAVAILABLE;
