@@ -28,7 +28,8 @@ CREATE TABLE group_members (
     archived   BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (group_id, account_id)
 ) WITH (fillfactor = 70);
-CREATE INDEX group_members_of ON group_members (account_id, group_id) WHERE left_seq IS NULL;
+-- left_seq, which is always NULL here, is in it as in SQLite, which needs it to count somebody's groups.
+CREATE INDEX group_members_of ON group_members (account_id, group_id, left_seq) WHERE left_seq IS NULL;
 -- Owner, admins, members, each by joining: the list, and who inherits a group.
 CREATE INDEX group_members_rank ON group_members (group_id, role, joined_seq) WHERE left_seq IS NULL;
 
