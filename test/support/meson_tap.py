@@ -18,7 +18,9 @@ RESULT = re.compile(r"^(ok|not ok)\b\s*\d*\s*-?\s*(.*)")
 
 def run(build, names, multiplier, wrapper):
     """Runs the named tests; returns Meson's records of them, in the order in which they ended."""
-    log = os.path.join(build, "meson-logs", "testlog.json")
+    # Meson names the log after the wrapper's program.
+    program = "-" + os.path.basename(wrapper.split()[0]) if wrapper else ""
+    log = os.path.join(build, "meson-logs", f"testlog{program}.json")
     if os.path.exists(log):
         os.unlink(log)
     command = ["meson", "test", "-C", build, "--no-rebuild", "--timeout-multiplier", str(multiplier)]
