@@ -400,7 +400,7 @@ static void name_opening(struct request *r)
     static const struct {
         handler_fn handler;
         void (*name)(struct call *c);
-    } openings[] = {{posts_create, posts_open}};
+    } openings[] = {{posts_create, posts_open}, {messages_send, messages_open}};
     for (size_t i = 0; i < COUNT_OF(openings) && !r->keyed; i++)
         if (r->call.route->handler == openings[i].handler)
             openings[i].name(&r->call);

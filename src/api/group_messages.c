@@ -23,6 +23,24 @@ enum err messages_again(struct call *c, struct tx *tx, struct str kept)
     return e == ERR_NOT_FOUND ? ERR_INTERNAL : e; /* entries stay: there must be one */
 }
 
+static struct str text_of(const json_t *text)
+{
+    return (struct str){json_string_value(text), json_string_length(text)};
+}
+
+/* What is not as it should be is left to the handler to say. */
+void messages_open(struct call *c)
+{
+    const json_t *client_id = json_object_get(c->body, "client_id");
+    if (!c->api->db->shared || json_array_size(json_object_get(c->body, "mentions")) ||
+        (client_id && !json_is_string(client_id)))
+        return;
+    message_open(&c->job, &(struct message_new){.group = c->params[0],
+                                                .author = c->caller.account,
+                                                .client_id = text_of(client_id),
+                                                .body = text_of(json_object_get(c->body, "body"))});
+}
+
 enum err messages_send(struct call *c, struct tx *tx)
 {
     struct message_new in = {.group = c->params[0], .author = c->caller.account};

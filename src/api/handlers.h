@@ -39,7 +39,8 @@ HANDLER(following_list);
 HANDLER(blocks_list); /* READ  GET    /v1/me/blocks */
 HANDLER(mutes_list);  /* READ  GET    /v1/me/mutes */
 /* posts.c */
-void posts_open(struct call *c); /* names the opening of the next */
+void posts_open(struct call *c);    /* names the opening of posts_create */
+void messages_open(struct call *c); /* … and of messages_send */
 HANDLER(posts_create);         /* WRITE POST   /v1/posts */
 HANDLER(posts_show);           /* READ  GET    /v1/posts/{id} */
 HANDLER(posts_update);         /* WRITE PATCH  /v1/posts/{id} */

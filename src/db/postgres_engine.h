@@ -164,9 +164,8 @@ struct pg_tx {
     bool dirty;           /* … or any job of this transaction */
     bool unasked;         /* a write was sent since the transaction's id was last asked for */
     size_t deferred;      /* writes sent and not looked at */
-    const char *opening;  /* of the present job, run ahead and not asked for yet: NULL: none */
-    uint64_t opening_id;
-    PGresult *opened;        /* what it returned */
+    const struct db_opening *opening; /* of the present job, run ahead */
+    PGresult *opened;                 /* what it returned, while it was not asked for */
     enum err poison;         /* the transaction cannot commit any more, because of this … */
     enum pg_trouble trouble; /* … which is of this sort */
 };
@@ -174,13 +173,13 @@ struct pg_tx {
 void pg_tx_begin(struct pg_tx *tx, struct pg_link *l, bool writable);
 /* Before each further job of the same transaction. */
 void pg_tx_next_job(struct pg_tx *tx);
-/* Runs the openings of `n` jobs, which have the same one, in one trip. results[i] is of ids[i] and
- * the caller's; nothing on failure. */
-enum err pg_tx_open_jobs(struct pg_tx *tx, const char *opening, const uint64_t *ids, size_t n,
+/* Runs the openings of `n` jobs, which have the same text, in one trip. results[i] is of
+ * openings[i] and the caller's; nothing on failure. */
+enum err pg_tx_open_jobs(struct pg_tx *tx, const struct db_opening *const *openings, size_t n,
                          PGresult **results);
 /* What the present job's opening returned, for when it asks; after pg_tx_next_job. Takes it over.
  */
-void pg_tx_give_opening(struct pg_tx *tx, const char *opening, uint64_t id, PGresult *result);
+void pg_tx_give_opening(struct pg_tx *tx, const struct db_opening *opening, PGresult *result);
 /* The job has run: true when it never asked for an opening that changed something. */
 bool pg_tx_end_opening(struct pg_tx *tx);
 /* Closes rows left open and returns what the job must end with, given what run() said. */

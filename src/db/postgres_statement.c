@@ -470,21 +470,22 @@ static enum err exec_carefully(struct pg_tx *tx, struct pg_statement *s,
 
 /* ---- openings ---- */
 
-enum err pg_tx_open_jobs(struct pg_tx *tx, const char *opening, const uint64_t *ids, size_t n,
+enum err pg_tx_open_jobs(struct pg_tx *tx, const struct db_opening *const *openings, size_t n,
                          PGresult **results)
 {
     struct pg_link *l = tx->link;
     CHECK(n <= PG_OPENINGS_MAX && l->opening_count == 0);
     for (size_t i = 0; i < n; i++) {
-        struct pg_statement *s = open_statement(tx, opening, 1);
-        if (!s || send_statement(tx, s, DB_ARGS(DB_I64(ids[i])), PG_SENT_OPENING))
+        const struct db_opening *o = openings[i];
+        struct pg_statement *s = open_statement(tx, o->sql, o->count);
+        if (!s || send_statement(tx, s, o->args, o->count, PG_SENT_OPENING))
             break;
     }
     if (!tx->poison && !end_round(tx))
         pg_link_settle(l);
     enum err e = pg_tx_take_failure(tx);
     if (!e && l->opening_count != n)
-        e = pg_tx_misuse(tx, "an opening must return rows", opening);
+        e = pg_tx_misuse(tx, "an opening must return rows", openings[0]->sql);
     for (size_t i = 0; i < l->opening_count; i++) {
         if (e)
             PQclear(l->openings[i]);
@@ -495,10 +496,9 @@ enum err pg_tx_open_jobs(struct pg_tx *tx, const char *opening, const uint64_t *
     return e;
 }
 
-void pg_tx_give_opening(struct pg_tx *tx, const char *opening, uint64_t id, PGresult *result)
+void pg_tx_give_opening(struct pg_tx *tx, const struct db_opening *opening, PGresult *result)
 {
     tx->opening = opening;
-    tx->opening_id = id;
     tx->opened = result;
     tx->wrote = PQntuples(result) > 0;
 }
@@ -511,11 +511,22 @@ bool pg_tx_end_opening(struct pg_tx *tx)
     return left;
 }
 
+static bool is_same_value(const struct db_value *a, const struct db_value *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    return a->kind == DB_KIND_NULL ||
+           (a->kind == DB_KIND_I64 ? a->number == b->number : str_eq(a->bytes, b->bytes));
+}
+
 static bool is_opening(const struct pg_tx *tx, const char *sql, const struct db_value *args,
                        size_t n)
 {
-    return sql == tx->opening && n == 1 && args[0].kind == DB_KIND_I64 &&
-           (uint64_t)args[0].number == tx->opening_id;
+    const struct db_opening *o = tx->opening;
+    bool same = sql == o->sql && n == o->count;
+    for (size_t i = 0; same && i < n; i++)
+        same = is_same_value(&args[i], &o->args[i]);
+    return same;
 }
 
 static enum err take_opening(struct pg_tx *tx, struct db_rows *rows)

@@ -98,7 +98,7 @@ static bool take_more(struct pg_writer *w, const char *opening)
 {
     struct pg_writers *all = &w->db->writers;
     pthread_mutex_lock(&all->lock);
-    bool fits = all->head && (!opening || all->head->opening == opening);
+    bool fits = all->head && (!opening || all->head->opening.sql == opening);
     struct db_job *job = fits ? take_locked(all) : NULL;
     pthread_mutex_unlock(&all->lock);
     if (job)
@@ -206,31 +206,36 @@ static void forget_openings(struct pg_writer *w)
     }
 }
 
+static uint64_t id_of(const struct pg_slot *slot)
+{
+    return (uint64_t)slot->job->opening.args[0].number;
+}
+
 /* Runs the openings of the job in slot `at` and of those that follow it with the same one: slots,
  * and jobs taken from the queue up to `share` in all. A single one is left to its job. */
 static enum err open_ahead(struct pg_writer *w, struct pg_tx *tx, size_t at, size_t share)
 {
-    const char *opening = w->slots[at].job->opening;
+    const char *opening = w->slots[at].job->opening.sql;
     struct pg_slot *order[PG_OPENINGS_MAX] = {&w->slots[at]};
     size_t n = 1;
     if (!opening || tx->careful || w->slots[at].opened)
         return OK;
     while (n < PG_OPENINGS_MAX &&
            (at + n < w->count || (w->count < share && take_more(w, opening))) &&
-           w->slots[at + n].job->opening == opening) {
+           w->slots[at + n].job->opening.sql == opening) {
         struct pg_slot *slot = &w->slots[at + n];
         size_t place = n++;
-        for (; place > 0 && order[place - 1]->job->opening_id > slot->job->opening_id; place--)
+        for (; place > 0 && id_of(order[place - 1]) > id_of(slot); place--)
             order[place] = order[place - 1];
         order[place] = slot;
     }
     if (n == 1)
         return OK;
-    uint64_t ids[PG_OPENINGS_MAX];
+    const struct db_opening *openings[PG_OPENINGS_MAX];
     PGresult *results[PG_OPENINGS_MAX];
     for (size_t i = 0; i < n; i++)
-        ids[i] = order[i]->job->opening_id;
-    enum err e = pg_tx_open_jobs(tx, opening, ids, n, results);
+        openings[i] = &order[i]->job->opening;
+    enum err e = pg_tx_open_jobs(tx, openings, n, results);
     for (size_t i = 0; i < n && !e; i++)
         order[i]->opened = results[i];
     return e;
@@ -244,7 +249,7 @@ static bool run_slot(struct pg_tx *tx, struct pg_slot *slot)
     struct db_job *job = slot->job;
     pg_tx_next_job(tx);
     if (slot->opened)
-        pg_tx_give_opening(tx, job->opening, job->opening_id, slot->opened);
+        pg_tx_give_opening(tx, &job->opening, slot->opened);
     slot->opened = NULL;
     event_list_clear(&slot->events);
     tx->base.events = slot->events;

@@ -157,6 +157,9 @@ struct message_new {
  * ERR_NOT_FOUND: not a member. ERR_FORBIDDEN: a chat with a block in it. */
 enum err message_send(struct tx *tx, const struct message_new *in, struct arena *arena,
                       struct group_entry *out, bool *repeated);
+/* Names the opening of a job that runs message_send before anything else, on a shared store. What
+ * `in` points at lives until the job is done. */
+void message_open(struct db_job *job, const struct message_new *in);
 /* By its author. ERR_CONFLICT: it is deleted. The same body again changes nothing. */
 enum err message_edit(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor, struct str body,
                       struct arena *arena, struct group_entry *out);

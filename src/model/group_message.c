@@ -2,7 +2,9 @@
  *
  * Sending is the hot path and takes four statements: the group's row (which also answers "a member?
  * active? sent before? a chat with a block in it?" and gives the number), the entry, the outbox
- * row, and the sender's own read mark. Only the first has an answer to wait for. What it refuses it
+ * row, and the sender's own read mark. Only the first has an answer to wait for; a busy group's
+ * messages wait for it together (port/db.h, openings). Two of them with one client_id both get a
+ * number then; the second entry meets the first, and they are run apart. What it refuses it
  * refuses without a word, by changing nothing; why is found out afterwards, by whoever was refused.
  *
  * The event's id is taken before the number, so ids and numbers of one group may be in another
@@ -144,30 +146,61 @@ static enum err mention(struct tx *tx, const struct message_new *in, uint64_t ev
                                           .value = seq});
 }
 
-/* The number, when everything allows it: ERR_NOT_FOUND otherwise. The condition on a chat names the
- * other member by the row of the pair's group; a plain group never gets there. */
+/* The number, when everything allows it. The condition on a chat names the other member by the row
+ * of the pair's group; a plain group never gets there. */
+#define COUNTED "seq = seq + 1, messages = messages + 1, last_seq = seq + 1"
+#define LATEST  "last_id = CASE WHEN last_id < $4 THEN $4 ELSE last_id END"
+#define ALLOWED                                                                                    \
+    "WHERE id = $1 "                                                                               \
+    "AND EXISTS (SELECT 1 FROM group_members WHERE group_id = $1 AND account_id = $2 "             \
+    "AND left_seq IS NULL) "                                                                       \
+    "AND EXISTS (SELECT 1 FROM accounts WHERE id = $2 AND state = 0) "                             \
+    "AND NOT EXISTS (SELECT 1 FROM group_log WHERE group_id = $1 AND author_id = $2 "              \
+    "AND client_id = $3) "                                                                         \
+    "AND (kind = 0 OR (member_count = 2 AND NOT EXISTS (SELECT 1 FROM group_members o "            \
+    "JOIN blocks b ON (b.blocker_id = o.account_id AND b.blocked_id = $2) "                        \
+    "OR (b.blocker_id = $2 AND b.blocked_id = o.account_id) "                                      \
+    "WHERE o.group_id = $1 AND o.account_id <> $2))) "                                             \
+    "RETURNING seq, messages"
+
+/* One text at one address: a job's opening is recognized by it. */
+static const char take_number_sql[] = "UPDATE groups SET " COUNTED " " ALLOWED;
+
+/* Not for what will be refused, or may be because of whom it mentions: the number would have been
+ * taken in vain, and the numbers of its neighbours with it. */
+void message_open(struct db_job *job, const struct message_new *in)
+{
+    struct tx nobody = {0}; /* hears why not */
+    if (in->mention_count || check_new(&nobody, in))
+        return;
+    job->opening =
+        (struct db_opening){take_number_sql,
+                            {DB_I64(in->group), DB_I64(in->author), DB_TEXT_OR_NULL(in->client_id)},
+                            3};
+}
+
+/* Where each statement is a trip, several messages take their numbers together, before their
+ * transaction gives them ids: what is known only then comes in a statement that nobody waits for.
+ */
+static enum err ask_for_number(struct tx *tx, const struct message_new *in, uint64_t event,
+                               struct db_rows *rows)
+{
+    if (tx->db->shared)
+        return tx_query(
+            tx, take_number_sql,
+            DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_TEXT_OR_NULL(in->client_id)), rows);
+    return tx_query(tx, "UPDATE groups SET " COUNTED ", " LATEST " " ALLOWED,
+                    DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_TEXT_OR_NULL(in->client_id),
+                            DB_I64(event)),
+                    rows);
+}
+
+/* ERR_NOT_FOUND: something does not allow it. */
 static enum err take_number(struct tx *tx, const struct message_new *in, uint64_t event,
                             int64_t *seq, int64_t *messages)
 {
     struct db_rows rows;
-    enum err e =
-        tx_query(tx,
-                 "UPDATE groups SET seq = seq + 1, messages = messages + 1, last_seq = seq + 1, "
-                 "last_id = CASE WHEN last_id < $4 THEN $4 ELSE last_id END "
-                 "WHERE id = $1 "
-                 "AND EXISTS (SELECT 1 FROM group_members WHERE group_id = $1 AND account_id = $2 "
-                 "AND left_seq IS NULL) "
-                 "AND EXISTS (SELECT 1 FROM accounts WHERE id = $2 AND state = 0) "
-                 "AND NOT EXISTS (SELECT 1 FROM group_log WHERE group_id = $1 AND author_id = $2 "
-                 "AND client_id = $3) "
-                 "AND (kind = 0 OR (member_count = 2 AND NOT EXISTS (SELECT 1 FROM group_members o "
-                 "JOIN blocks b ON (b.blocker_id = o.account_id AND b.blocked_id = $2) "
-                 "OR (b.blocker_id = $2 AND b.blocked_id = o.account_id) "
-                 "WHERE o.group_id = $1 AND o.account_id <> $2))) "
-                 "RETURNING seq, messages",
-                 DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_TEXT_OR_NULL(in->client_id),
-                         DB_I64(event)),
-                 &rows);
+    enum err e = ask_for_number(tx, in, event, &rows);
     if (e)
         return e;
     bool found = db_next(&rows);
@@ -176,7 +209,14 @@ static enum err take_number(struct tx *tx, const struct message_new *in, uint64_
         *messages = db_i64(&rows, 1);
     }
     e = db_rows_done(&rows);
-    return e ? e : found ? OK : ERR_NOT_FOUND;
+    if (!e && !found)
+        e = ERR_NOT_FOUND;
+    if (!e && tx->db->shared)
+        e = tx_exec(tx,
+                    "UPDATE groups SET last_id = CASE WHEN last_id < $2 THEN $2 ELSE last_id END "
+                    "WHERE id = $1",
+                    DB_ARGS(DB_I64(in->group), DB_I64(event)), NULL);
+    return e;
 }
 
 enum err message_send(struct tx *tx, const struct message_new *in, struct arena *arena,

@@ -103,8 +103,7 @@ static const char count_and_tell_sql[] =
 
 void post_open(struct db_job *job, uint64_t author)
 {
-    job->opening = count_and_tell_sql;
-    job->opening_id = author;
+    job->opening = (struct db_opening){count_and_tell_sql, {DB_I64(author)}, 1};
 }
 
 /* Counts the post; the row that is changed anyway also tells who the author is. */

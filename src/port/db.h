@@ -48,6 +48,15 @@ struct db_value {
     size_t count;
 };
 
+enum { DB_OPENING_ARGS_MAX = 3 };
+
+/* How a job begins: see struct db_job. */
+struct db_opening {
+    const char *sql;                           /* NULL: none is named */
+    struct db_value args[DB_OPENING_ARGS_MAX]; /* no IDS; the first is an I64. Live until done() */
+    size_t count;
+};
+
 #define DB_NULL            ((struct db_value){.kind = DB_KIND_NULL})
 #define DB_I64(n)          ((struct db_value){.kind = DB_KIND_I64, .number = (int64_t)(n)})
 #define DB_TEXT(s)         ((struct db_value){.kind = DB_KIND_TEXT, .bytes = (s)})
@@ -111,7 +120,7 @@ enum err tx_get_i64(struct tx *tx, const char *sql, const struct db_value *args,
 /* A write that waits for its commit; embed it in your own struct. The engine owns it from
  * db_submit until done() is called. run() and done() are called on the engine's threads.
  *
- * A job may name its opening: the statement that it will begin with, whose only argument is an id.
+ * A job may name its opening: the statement that it will begin with, whose first argument is an id.
  * An engine for which each statement is a trip may then run the openings of several jobs, in any
  * order, before it runs the jobs; whoever asks tx_query for it gets what it returned then. So run()
  * begins with exactly this statement, or fails without any; and jobs with the same opening may be
@@ -119,8 +128,7 @@ enum err tx_get_i64(struct tx *tx, const char *sql, const struct db_value *args,
 struct db_job {
     enum err (*run)(struct tx *tx, struct db_job *job);
     void (*done)(struct db_job *job, enum err result, const char *detail);
-    const char *opening; /* an SQL text, NULL: none is named */
-    uint64_t opening_id;
+    struct db_opening opening;
     struct db_job *next;        /* the engine's */
     struct event_list events;   /* the engine's: of the run that counts */
     enum err result;            /* the engine's */

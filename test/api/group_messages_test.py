@@ -6,6 +6,7 @@ import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
+from support.crew import together  # noqa: E402
 from support.server import Server, check, equal, main, test  # noqa: E402
 from support.store import store  # noqa: E402
 
@@ -83,6 +84,32 @@ def _():
     for bad in ("", "x" * 65, "tab\t", "ä", 7):
         say(ADA, group, "x", client_id=bad).problem(422)
     say(ADA, group, "x", client_id="~" * 64).expect(201)
+
+
+@test("a-client-id-sent-many-times-at-once-is-one-message-among-those-of-others")
+def _():
+    """They meet in one commit, beside messages into other groups and such as are refused for all sorts of reasons."""
+    group, other = make(ADA, BOB), make(BOB, ADA)
+    answers = []
+
+    def send(number):
+        kind = number % 6
+        client, into, status = ((ADA, group, (200, 201)), (ADA, group, (200, 201)), (BOB, group, (201,)), (BOB, other, (201,)),
+                                (EVE, group, (404,)), (TOM, other, (404,)))[kind]
+        for turn in range(10):
+            client_id = f"same {turn}" if kind < 2 else None
+            answer = say(client, into, f"text {turn}", **({"client_id": client_id} if client_id else {})).expect(*status)
+            if kind < 2:
+                answers.append((turn, answer.status, answer.json["seq"]))
+            say(client, into, "x" * 10001).expect(422, 404)
+
+    together(send, range(24))
+    for turn in range(10):
+        mine = [a for a in answers if a[0] == turn]
+        equal(sorted(a[1] for a in mine), [200] * 7 + [201])
+        equal(len({a[2] for a in mine}), 1)
+    equal(seqs(ADA, group, "?limit=200"), list(range(1, 2 + 10 + 40 + 1)))
+    equal(seqs(BOB, other, "?limit=200"), list(range(1, 2 + 40 + 1)))
 
 
 @test("an-idempotency-key-works-as-elsewhere-and-belongs-to-one-message")

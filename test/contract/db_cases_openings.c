@@ -6,25 +6,27 @@ enum { PEOPLE = 5, JOBS = 24, NOBODY = 99 };
 
 static const char count_sql[] =
     "UPDATE accounts SET post_count = post_count + 1 WHERE id = $1 AND state = 0 "
-    "RETURNING post_count, id";
+    "AND username <> $2 AND COALESCE($3, 0) = 0 RETURNING post_count, id, $2";
 
 struct counting {
     struct add add; /* of a post with the add's id + 1000 */
     uint64_t author;
-    bool refuses; /* before it runs any statement */
+    char word[24]; /* comes back with the answer */
+    bool refuses;  /* before it runs any statement */
     int64_t count;
 };
 
 static enum err ask(struct tx *tx, struct counting *c, uint64_t *id)
 {
     struct db_rows rows;
-    enum err e = tx_query(tx, count_sql, DB_ARGS(DB_I64(c->author)), &rows);
+    struct str word = str_of(c->word);
+    enum err e = tx_query(tx, count_sql, DB_ARGS(DB_I64(c->author), DB_TEXT(word), DB_NULL), &rows);
     if (e)
         return e;
     c->count = 0;
     if (db_next(&rows)) {
         c->count = db_i64(&rows, 0);
-        *id = db_id(&rows, 1);
+        *id = str_eq(db_text(&rows, 2), word) ? db_id(&rows, 1) : 0;
     }
     bool more = db_next(&rows);
     e = db_rows_done(&rows);
@@ -65,8 +67,9 @@ static void count_init(struct counting *c, struct world *w, uint64_t id, uint64_
     *c = (struct counting){.author = author};
     add_init(&c->add, w, id);
     c->add.job.run = count_run;
-    c->add.job.opening = count_sql;
-    c->add.job.opening_id = author;
+    snprintf(c->word, sizeof c->word, "job %llu", (unsigned long long)id);
+    c->add.job.opening =
+        (struct db_opening){count_sql, {DB_I64(author), DB_TEXT(str_of(c->word)), DB_NULL}, 3};
 }
 
 static void submit_all(struct world *w, struct counting *jobs, size_t n)

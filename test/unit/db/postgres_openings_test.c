@@ -162,7 +162,7 @@ static void post_done(struct db_job *job, enum err result, const char *detail)
 static void post_init(struct post *p, uint64_t id, uint64_t author, sem_t *finished)
 {
     *p = (struct post){
-        .job = {.run = post_run, .done = post_done, .opening = count_sql, .opening_id = author},
+        .job = {.run = post_run, .done = post_done, .opening = {count_sql, {DB_I64(author)}, 1}},
         .id = id,
         .author = author,
         .finished = finished};
