@@ -37,7 +37,8 @@ enum err inbox_show(struct call *c, struct tx *tx)
     size_t limit;
     uint64_t below;
     bool archived;
-    struct arena arena; /* the request's own lasts until the answer has been read */
+    struct arena arena;     /* the request's own lasts until the answer has been read */
+    struct inbox_page page; /* mostly empty: clearing it would cost more than reading it */
     if (!c->blocking)
         return ERR_NEEDS_TRUTH;
     enum err e = call_page(c, INBOX_LIMIT_DEFAULT, INBOX_LIMIT_MAX, &limit, &below);
@@ -46,12 +47,11 @@ enum err inbox_show(struct call *c, struct tx *tx)
     if (e)
         return e;
     arena_init(&arena);
-    struct inbox_page *page = ARENA_NEW(&arena, struct inbox_page);
     e = inbox_page_read(c->api->views, c->api->db, c->caller.account, below, archived, limit,
-                        &arena, page);
+                        &arena, &page);
     if (!e) {
         call_list_begin(c);
-        call_list_end(c, write_items(&c->json, page));
+        call_list_end(c, write_items(&c->json, &page));
     }
     arena_done(&arena);
     return e;

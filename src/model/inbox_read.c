@@ -185,7 +185,7 @@ static enum err gather(struct reading *r, uint64_t below)
     struct shown s = {.account = r->account, .arena = r->arena};
     uint64_t from = below;
     unsigned in_vain = 0;
-    s.items = ARENA_ARRAY(r->arena, struct inbox_item, CHUNK_MAX);
+    s.items = ARENA_ARRAY(r->arena, struct inbox_item, chunk_size(r)); /* the largest of them */
     while (r->page->count <= r->limit) {
         size_t n;
         enum err e = candidates(r->views, r->db, r->account, from, entries, chunk_size(r), &n);
