@@ -152,9 +152,9 @@ struct message_new {
     const uint64_t *mentions; /* members; repetitions do not count */
     size_t mention_count;
 };
-/* Four statements, of which a store far away waits for one. *repeated: the author sent it before
- * with this client_id, and *out is that message as it is now; ERR_INVALID when with another body.
- * ERR_NOT_FOUND: not a member. ERR_FORBIDDEN: a chat with a block in it. */
+/* Four statements, five on a shared store, which waits for one of them. *repeated: the author sent
+ * it before with this client_id, and *out is that message as it is now; ERR_INVALID when with
+ * another body. ERR_NOT_FOUND: not a member. ERR_FORBIDDEN: a chat with a block in it. */
 enum err message_send(struct tx *tx, const struct message_new *in, struct arena *arena,
                       struct group_entry *out, bool *repeated);
 /* Names the opening of a job that runs message_send before anything else, on a shared store. What
