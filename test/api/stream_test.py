@@ -60,9 +60,11 @@ def _():
     ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
     with Stream(SERVER, ada) as stream:
         group = make(bob, ada)
-        ada.put(f"/v1/groups/{group}/read", {"seq": say(bob, group)}).expect(200)
+        seq = say(bob, group)
+        stream.wait("group", group=group, seq=seq)  # a group that is told of for the first time is told of with its mark
+        ada.put(f"/v1/groups/{group}/read", {"seq": seq}).expect(200)
         bob.post("/v1/posts", {"caption": "hello"}).expect(201)
-        for name in ("group", "read", "feed"):
+        for name in ("read", "feed"):
             stream.wait(name)
         ada.delete("/v1/sessions/current").expect(204)
         stream.wait_end()
