@@ -14,11 +14,11 @@ Then, drained:
 """
 import os
 import random
-import subprocess
 import sys
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from support import faults  # noqa: E402
 from support.crew import together  # noqa: E402
 from support.place import is_cluster  # noqa: E402
 from support.server import ROOT, Server, check, diag, equal, main, test  # noqa: E402
@@ -257,36 +257,16 @@ def verify(world):
 # ---- crashes ----
 
 
-def wait_dead(server, timeout_s):
-    try:
-        code = server.process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return False
-    server.process = None
-    equal(code, -9, "the server ended by itself:\n" + server.log_tail())
-    return True
-
-
-def start_with_fault(server, point, occurrence):
-    """False: it died on the way up."""
-    try:
-        server.start(env={"FANTAIL_FAULT": f"{point}:{occurrence}"})
-    except AssertionError as error:
-        check("ended with -9" in str(error), str(error))
-        return False
-    return True
-
-
 def crash_at(world, point, occurrence, seed):
     server = world.server
     world.new_groups()
     server.stop()
-    died = not start_with_fault(server, point, occurrence)
+    died = not faults.start_with_fault(server, point, occurrence)
     for number in range(4):
         if died:
             break
         load(world, seed + number)
-        died = wait_dead(server, 2.5 if number == 3 else 0.3)
+        died = faults.died(server, 2.5 if number == 3 else 0.3)
     server.kill()
     server.start()
     verify(world)

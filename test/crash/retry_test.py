@@ -9,7 +9,6 @@ delivery of low priority, are waited out in real time.
 """
 import os
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from support import shapes  # noqa: E402
 from support.books import LADDER_S, Failures, Tries, await_books, hurry, matching, rows, verify_books  # noqa: E402
 from support.crew import together  # noqa: E402
+from support.faults import died, start_with_fault  # noqa: E402
 from support.place import is_cluster  # noqa: E402
 from support.server import ROOT, Server, check, diag, equal, main, test, wait_until  # noqa: E402
 
@@ -297,26 +297,6 @@ def _():
 
 
 # -- crashes at the points ----------------------------------------------------------------------------------
-
-
-def died(server, timeout_s):
-    try:
-        code = server.process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return False
-    server.process = None
-    equal(code, -9, "the server ended by itself:\n" + server.log_tail())
-    return True
-
-
-def start_with_fault(server, point, occurrence):
-    """True when it is up, False when it died on the way."""
-    try:
-        server.start(env={"FANTAIL_FAULT": f"{point}:{occurrence}"})
-    except AssertionError as error:
-        check("ended with -9" in str(error), str(error))
-        return False
-    return True
 
 
 def act(world, number):
