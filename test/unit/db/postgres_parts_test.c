@@ -260,6 +260,21 @@ static void both_engines_have_the_same_tables(void **state)
     assert_int_equal(PG_SCHEMA_VERSION, SCHEMA_VERSION);
 }
 
+/* What schema 4 brought is written in the whole and in the step to it, word for word. */
+static void a_new_store_and_one_that_was_brought_forward_are_the_same(void **state)
+{
+    (void)state;
+    const struct {
+        const char *whole, *step;
+    } engines[] = {{postgres_schema_sql, postgres_schema_4_sql},
+                   {sqlite_schema_sql, sqlite_schema_4_sql}};
+    for (size_t i = 0; i < COUNT_OF(engines); i++) {
+        const char *tables = strstr(engines[i].step, "CREATE TABLE groups");
+        assert_non_null(tables);
+        assert_non_null(strstr(engines[i].whole, tables));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +284,7 @@ int main(void)
         cmocka_unit_test(errors_have_their_kinds),
         cmocka_unit_test(turns_are_taken_in_the_order_of_coming),
         cmocka_unit_test(both_engines_have_the_same_tables),
+        cmocka_unit_test(a_new_store_and_one_that_was_brought_forward_are_the_same),
     };
     return cmocka_run_group_tests_name("db/postgres_parts", tests, NULL, NULL);
 }
