@@ -128,9 +128,10 @@ class Node:
             connection.close()
 
     def metric(self, name):
-        """The sum of a metric over its labels; 0: this node does not have it."""
+        """The sum of a metric over its labels; None: this node does not have it."""
         lines = self.get("/metrics")[1].splitlines()
-        return sum(float(line.split()[-1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
+        found = [float(line.split()[-1]) for line in lines if line.split("{")[0].split(" ")[0] == name]
+        return sum(found) if found else None
 
     def stop(self):
         if self.process.poll() is None:
@@ -172,11 +173,11 @@ class Cluster:
         flags = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-pthread", f"-I{ROOT / 'src'}"]
         base = [ROOT / "src" / "base" / f"{name}.c" for name in ("clock", "hist", "check", "log", "str", "buf", "json_out")]
         run(["cc", *flags, "-o", self.folder / "redis_peer", ROOT / "bench/peers/redis_peer.c"])
-        run(["cc", *flags, "-o", self.folder / "http_load", ROOT / "bench/peers/http_load.c", ROOT / "src/cmd/load.c", *base])
+        run(["cc", *flags, "-o", self.folder / "http_load", ROOT / "bench/peers/http_load.c", ROOT / "src/bench/http_load.c", *base])
 
     def add_node(self):
         self.nodes.append(Node(self, len(self.nodes) + 1))
-        wait_until(lambda: sum(node.metric("fantail_node_leads") for node in self.nodes) == 1, "a leader")
+        wait_until(lambda: self.total("fantail_node_leads") == 1, "a leader")
 
     def drop_node(self):
         self.nodes.pop().stop()
@@ -203,12 +204,19 @@ class Cluster:
                 return
         sys.exit("compare: the timelines are not rebuilt")
 
+    def total(self, name):
+        """The sum of a metric over the nodes that have it: one must."""
+        found = [value for value in (node.metric(name) for node in self.nodes) if value is not None]
+        if not found:
+            raise LookupError(f"no node has a metric {name}")
+        return sum(found)
+
     def await_drained(self):
         """Until no node has anything undone; settling the last events takes a look at the clock."""
-        wait_until(lambda: sum(node.metric("fantail_events_undone") for node in self.nodes) == 0, "the pipeline to drain", every_s=0.1)
+        wait_until(lambda: self.total("fantail_events_undone") == 0, "the pipeline to drain", every_s=0.1)
 
     def delivered(self):
-        return sum(node.metric("fantail_lane_delivered_total") + node.metric("fantail_lane_repeated_total") for node in self.nodes)
+        return self.total("fantail_lane_delivered_total") + self.total("fantail_lane_repeated_total")
 
     def processes(self):
         pids = {name: {int((self.folder / "servers" / name / "pid").read_text())} for name in NAMES}
@@ -369,7 +377,7 @@ def measure_feed(cluster, rounds, seconds):
             counted["units"] = anew.ours[-1] * (seconds + 0.3)
         anew.theirs.append(meter.theirs[-1])
         say(f"  feed: {meter.ours[-1]:,.0f}/s, drawn anew {anew.ours[-1]:,.0f}/s, Redis alone {meter.theirs[-1]:,.0f}/s")
-    kept = [sum(node.metric(f"fantail_page_{what}_total") for node in cluster.nodes) for what in ("hits", "misses")]
+    kept = [cluster.total(f"fantail_page_{what}_total") for what in ("hits", "misses")]
     return meter, anew, {"feed_bytes": got["bytes"], "feed_p99_ms": statistics.median(p99), "feed_kept": kept[0] / max(sum(kept), 1)}
 
 

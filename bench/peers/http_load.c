@@ -1,5 +1,5 @@
-/* The load generator of `fantail bench` (src/cmd/load.c) as a program of its own, for servers that
- * somebody else has started.
+/* The load generator of `fantail bench` (src/bench/http_load.c) as a program of its own, for
+ * servers that somebody else has started.
  *
  *   http_load PORT CONNECTIONS SECONDS feed|anew|post KEY FILE
  *
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cmd/load.h"
+#include "bench/http_load.h"
 
 enum { ACCOUNTS_MAX = 100000, REQUEST_MAX = 1024, WARM_UP_MS = 300, ONCE_MS = 300 * 1000 };
 

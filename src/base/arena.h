@@ -19,6 +19,11 @@ void arena_reset(struct arena *a); /* forgets everything, keeps one chunk */
 
 void *arena_alloc(struct arena *a, size_t size);     /* zeroed, 16-byte aligned */
 struct str arena_str(struct arena *a, struct str s); /* a NUL-terminated copy */
+/* The same; {NULL, 0} stays what it is. */
+static inline struct str arena_str_or_null(struct arena *a, struct str s)
+{
+    return s.ptr ? arena_str(a, s) : s;
+}
 struct str arena_printf(struct arena *a, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -58,6 +58,14 @@ static inline void buf_clear(struct buf *b)
     b->failed = false;
 }
 
+/* Cleared, for another use; memory beyond `keep_bytes` is given back. */
+static inline void buf_recycle(struct buf *b, size_t keep_bytes)
+{
+    if (b->cap > keep_bytes)
+        buf_done(b);
+    buf_clear(b);
+}
+
 static inline struct str buf_view(const struct buf *b)
 {
     return (struct str){b->ptr, b->len};

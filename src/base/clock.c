@@ -58,12 +58,12 @@ static int64_t floor_div(int64_t a, int64_t b)
 
 /* ---- another machine's time ----
  *
- * Two lines over monotonic time m: the truth, m + offset, and the brake, which leaves the moment
- * `slow_from` at the height that was reached there and rises half as fast. The clock shows the
- * higher one: a truth that has fallen is met where the brake crosses it, and neither ever falls.
- * The numbers are read as a whole or again: an odd or changed version says that they moved. Who
- * reads in the very moment of a change may be shown as much more than the next as the change takes;
- * ids have a guard of their own. */
+ * Two lines over monotonic time m: the truth, m + offset, and the slow line, which leaves the
+ * moment `slow_from` at the height that was reached there and rises half as fast. The clock shows
+ * the higher one: a truth that has fallen is met where the slow line crosses it, and neither ever
+ * falls. The numbers are read as a whole or again: an odd or changed version says that they moved.
+ * Who reads in the very moment of a change may be shown as much more than the next as the change
+ * takes; ids have a guard of their own. */
 
 struct lines {
     int64_t offset_us, slow_from, slow_offset_us;
@@ -73,8 +73,8 @@ static int64_t height_us(const struct lines *l, int64_t mono_us)
 {
     int64_t truth = mono_us + l->offset_us;
     int64_t since = mono_us > l->slow_from ? mono_us - l->slow_from : 0;
-    int64_t brake = l->slow_from + l->slow_offset_us + since / 2;
-    return truth > brake ? truth : brake;
+    int64_t slow = l->slow_from + l->slow_offset_us + since / 2;
+    return truth > slow ? truth : slow;
 }
 
 static bool read_lines(struct following_clock *f, struct lines *l)

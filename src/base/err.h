@@ -41,7 +41,7 @@ enum err_class {
     X(UNAVAILABLE,      RETRY,     503, "a dependency is unavailable")                \
     X(NO_LEADER,        RETRY,     503, "no node leads, or another one does now")     \
     X(STORAGE_FULL,     RETRY,     503, "the store is full")                          \
-    X(BRAKED,           SHED,      503, "the store is at risk, nothing new is taken") \
+    X(OVERLOAD_GUARD,   SHED,      503, "the store is at risk, nothing new is taken") \
     X(STOPPING,         RETRY,     503, "the server is stopping")                     \
     X(TIMEOUT,          RETRY,     503, "timed out")                                  \
     X(UNKNOWN_COMMIT,   RECONCILE, 503, "outcome unknown, look before retrying")      \

@@ -19,8 +19,8 @@
     X(relay_after_publish)                                                                   \
     X(batch_before_sink)     /* audience known, nothing delivered */                         \
     X(batch_after_sink)      /* delivered, not acknowledged */                               \
-    X(done_before_mark)      /* everything delivered, the mark not yet moved */              \
-    X(done_after_mark)                                                                       \
+    X(done_before_watermark) /* all delivered, the watermark not yet moved */                \
+    X(done_after_watermark)                                                                  \
     X(backfill_before_merge)                                                                 \
     X(rebuild_before_install)                                                                \
     X(snapshot_before_write)                                                                 \
@@ -30,17 +30,17 @@
     X(outbox_before_trim)    /* a snapshot covers these rows, not yet deleted */             \
     X(purge_between_slices)  /* an account's things are half removed */                      \
     X(keeper_before_crossing)                                                                \
-    X(book_before_commit)    /* failed deliveries are known in memory, not on the books */   \
-    X(book_after_commit)     /* on the books, their messages not acknowledged */             \
+    X(record_before_commit)  /* failures known in memory, not recorded */                    \
+    X(record_after_commit)   /* recorded, their messages not acknowledged */                 \
     X(retry_before_publish)  /* claimed as due, not on the bus */                            \
-    X(retry_after_done)      /* tried again with success, the books do not know */           \
+    X(retry_after_done)      /* retried with success, not recorded */                        \
     X(redrive_between_slices)                                                                \
     X(replay_before_begin)   /* events read, none handed to the engine */                    \
     X(replay_before_save)    /* delivered, the position not yet saved */                     \
     X(replay_after_save)                                                                     \
     X(rebuild_between_slices)                                                                \
-    X(inbox_after_claim)     /* claimed, not acted */                                        \
-    X(inbox_before_confirm)  /* acted, not confirmed */
+    X(dedup_after_claim)     /* claimed, not acted */                                        \
+    X(dedup_before_confirm)  /* acted, not confirmed */
 
 enum fault_point {
 #define FAULT_ENUM(name) FAULT_##name,

@@ -37,6 +37,9 @@ void json_raw(struct json_out *j, struct str json);  /* a value that is already 
 
 /* key and value in one */
 #define json_put(j, key, kind, value) (json_key((j), STR(key)), json_##kind((j), (value)))
+/* The same, or "name":null when it is not `there`: then the value is not evaluated. */
+#define json_put_if(there, j, name, type, value)                                                   \
+    (json_key(j, STR(name)), (there) ? json_##type(j, value) : json_nil(j))
 
 /* Appends `text` as the inside of a JSON string (escaped, without the quotes). */
 void json_escape(struct buf *out, struct str text);

@@ -1,4 +1,4 @@
-/* The embedded engine of the bus port: queues in this process. */
+/* The embedded driver of the bus port: queues in this process. */
 #pragma once
 
 #include "port/bus.h"

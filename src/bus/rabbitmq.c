@@ -13,10 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/sync.h"
 #include "bus/rabbitmq_bus.h"
 
 enum { ROOM_WAIT_MS = 5, STALLED_US = 50 * 1000 };
@@ -37,13 +37,7 @@ static struct rabbitmq_lane *lane_of(struct bus_rabbitmq *b, uint16_t lane)
 
 static void wait_for_room(struct bus_rabbitmq *b)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += ROOM_WAIT_MS * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
+    struct timespec until = cond_deadline(ROOM_WAIT_MS);
     b->room_waiters++;
     pthread_cond_timedwait(&b->room, &b->lock, &until);
     b->room_waiters--;
@@ -95,10 +89,10 @@ static bool rabbitmq_take(struct bus *bus, uint16_t lane, int64_t now_us, struct
 {
     struct bus_rabbitmq *b = of(bus);
     struct rabbitmq_lane *l = lane_of(b, lane);
-    if (atomic_load(&l->ready) == 0 && atomic_load(&l->due_us) > now_us)
+    if (atomic_load(&l->queue.ready) == 0 && atomic_load(&l->queue.due_us) > now_us)
         return false;
     pthread_mutex_lock(&b->lock);
-    bool found = rabbitmq_is_heard(b, lane) && rabbitmq_lane_take(l, now_us, out);
+    bool found = rabbitmq_is_heard(b, lane) && lane_queue_take(&l->queue, now_us, out);
     bool urgent = rabbitmq_acks_are_urgent(l);
     pthread_mutex_unlock(&b->lock);
     if (urgent)
@@ -111,9 +105,9 @@ static void rabbitmq_ack(struct bus *bus, const struct bus_message *m)
     struct bus_rabbitmq *b = of(bus);
     struct rabbitmq_lane *l = lane_of(b, m->lane);
     pthread_mutex_lock(&b->lock);
-    struct rabbitmq_held *h = rabbitmq_lane_find(l, m->tag, HELD_TAKEN);
-    if (h) {
-        rabbitmq_lane_release(l, h);
+    struct lane_slot *s = lane_queue_find(&l->queue, m->tag, SLOT_TAKEN);
+    if (s) {
+        rabbitmq_lane_release(l, s);
         l->acked++;
     }
     bool urgent = rabbitmq_acks_are_urgent(l);
@@ -122,16 +116,16 @@ static void rabbitmq_ack(struct bus *bus, const struct bus_message *m)
         rabbitmq_io_wake(b);
 }
 
-bool rabbitmq_forward(struct bus_rabbitmq *b, struct rabbitmq_lane *l, struct rabbitmq_held *h,
+bool rabbitmq_forward(struct bus_rabbitmq *b, struct rabbitmq_lane *l, struct lane_slot *s,
                       int step, int64_t now_us, int64_t due_ms)
 {
     struct rabbitmq_parcel *p = rabbitmq_window_add(&b->window, true);
     if (!p)
         return false;
-    p->message = h->message;
+    p->message = s->message;
     p->due_ms = due_ms;
     p->step = step;
-    rabbitmq_lane_leave(l, h, now_us, rabbitmq_step_s[step] * INT64_C(1000000));
+    rabbitmq_lane_leave(l, s, now_us, rabbitmq_step_s[step] * INT64_C(1000000));
     return true;
 }
 
@@ -143,20 +137,20 @@ static void rabbitmq_retry(struct bus *bus, const struct bus_message *m, int64_t
     int64_t delay_us = not_before_us > now_us ? not_before_us - now_us : 0;
     int64_t due_ms = clock_wall_ms(b->clock) + delay_us / 1000 + 2; /* both are rounded down */
     pthread_mutex_lock(&b->lock);
-    struct rabbitmq_held *h = rabbitmq_lane_find(l, m->tag, HELD_TAKEN);
-    if (h) {
+    struct lane_slot *s = lane_queue_find(&l->queue, m->tag, SLOT_TAKEN);
+    if (s) {
         l->retried++;
-        h->message = *m;
-        if (h->message.tries < UINT16_MAX)
-            h->message.tries++;
+        s->message = *m;
+        if (s->message.tries < UINT16_MAX)
+            s->message.tries++;
         int step = rabbitmq_topology_step(delay_us);
-        if (step < 0 && l->heap_count >= (l->prefetch + 1) / 2)
+        if (step < 0 && l->queue.heap_count >= (l->prefetch + 1) / 2)
             step = 0;
-        if (step < 0 || !rabbitmq_forward(b, l, h, step, now_us, due_ms))
-            rabbitmq_lane_delay(l, h, not_before_us);
+        if (step < 0 || !rabbitmq_forward(b, l, s, step, now_us, due_ms))
+            lane_queue_delay(&l->queue, s, not_before_us);
     }
     pthread_mutex_unlock(&b->lock);
-    if (h)
+    if (s)
         rabbitmq_io_wake(b);
 }
 
@@ -164,7 +158,7 @@ static void rabbitmq_retry(struct bus *bus, const struct bus_message *m, int64_t
 
 static int64_t rabbitmq_next_due_us(struct bus *bus, uint16_t lane)
 {
-    return atomic_load(&lane_of(of(bus), lane)->due_us);
+    return atomic_load(&lane_of(of(bus), lane)->queue.due_us);
 }
 
 static void rabbitmq_stats(struct bus *bus, uint16_t lane, struct bus_lane_stats *out)
@@ -223,20 +217,6 @@ static const struct bus_ops rabbitmq_ops = {
     .free = rabbitmq_free,
 };
 
-static void init_locks(struct bus_rabbitmq *b)
-{
-    pthread_mutexattr_t mutex;
-    pthread_mutexattr_init(&mutex);
-    pthread_mutexattr_settype(&mutex, PTHREAD_MUTEX_ADAPTIVE_NP); /* it is held for a copy or two */
-    pthread_mutex_init(&b->lock, &mutex);
-    pthread_mutexattr_destroy(&mutex);
-    pthread_condattr_t condition;
-    pthread_condattr_init(&condition);
-    pthread_condattr_setclock(&condition, CLOCK_MONOTONIC);
-    pthread_cond_init(&b->room, &condition);
-    pthread_condattr_destroy(&condition);
-}
-
 static void init_lanes(struct bus_rabbitmq *b, const struct rabbitmq_config *config,
                        uint32_t prefetch)
 {
@@ -284,7 +264,8 @@ enum err bus_rabbitmq_open(const struct rabbitmq_config *config, struct bus **ou
     b->publish_only = config->publish_only;
     b->quiet = config->quiet & ((1U << config->lanes) - 1);
     snprintf(b->node, sizeof b->node, "%s", config->node ? config->node : "fantail");
-    init_locks(b);
+    lock_init_spinning(&b->lock);
+    cond_init(&b->room);
     init_lanes(b, config, prefetch);
     b->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     e = b->wake_fd < 0 ? ERR_UNAVAILABLE : rabbitmq_io_connect(b, detail);

@@ -1,4 +1,4 @@
-/* The bus engine of many nodes: RabbitMQ through librabbitmq. Durable, and not exact: what a broken
+/* The bus driver of many nodes: RabbitMQ through librabbitmq. Durable, and not exact: what a broken
  * connection leaves in doubt is sent or given again, never dropped.
  *
  * One quorum queue for each lane, delay queues for retries, one queue for what cannot be

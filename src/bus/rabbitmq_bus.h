@@ -1,4 +1,4 @@
-/* The RabbitMQ engine's insides, shared by the port (rabbitmq.c: what callers do) and the I/O
+/* The RabbitMQ driver's insides, shared by the port (rabbitmq.c: what callers do) and the I/O
  * thread (rabbitmq_io.c: what goes over the network). */
 #pragma once
 
@@ -74,7 +74,7 @@ struct bus_rabbitmq {
     int64_t ask_us; /* when the queues are counted next */
     int64_t log_after_us, refused_log_after_us;
     uint64_t refused; /* messages that could not be read, since the start */
-    uint32_t woken;   /* a bit for each lane that has news for its takers */
+    uint32_t woken;   /* a bit for each lane that has something for its takers */
     struct rand rand;
     struct rabbitmq_routes *routes;     /* by lane */
     struct rabbitmq_arriving *arriving; /* by lane */
@@ -119,9 +119,9 @@ static inline int64_t rabbitmq_mono_us(void)
 /* Are the lane's acks worth a frame? Those of a busy lane gather first. */
 static inline bool rabbitmq_acks_are_urgent(struct rabbitmq_lane *l)
 {
-    return l->acks_count && (l->acks_count * 2 >= l->prefetch || atomic_load(&l->ready) == 0);
+    return l->acks_count && (l->acks_count * 2 >= l->prefetch || atomic_load(&l->queue.ready) == 0);
 }
 /* Under the lock: sends a copy through the delay queue of `step`, and acks the delivery when the
  * copy is safe. False: no room for it now. */
-bool rabbitmq_forward(struct bus_rabbitmq *b, struct rabbitmq_lane *l, struct rabbitmq_held *h,
+bool rabbitmq_forward(struct bus_rabbitmq *b, struct rabbitmq_lane *l, struct lane_slot *s,
                       int step, int64_t now_us, int64_t due_ms);

@@ -1,4 +1,4 @@
-/* The I/O thread of the RabbitMQ engine: the only one that touches the two connections. Each turn
+/* The I/O thread of the RabbitMQ driver: the only one that touches the two connections. Each turn
  * it encodes what is owed (under the lock), flushes what the sockets take, sleeps until there is
  * something to do, and reads what has come. When a connection breaks, what was underway on it is
  * put back first (the window sends again, the lanes forget) and then it is opened anew, after a

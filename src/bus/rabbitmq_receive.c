@@ -19,9 +19,9 @@ static void settle(struct bus_rabbitmq *b, uint64_t number, bool multiple, bool 
         }
         struct rabbitmq_lane *l = &b->lanes[p->message.lane];
         if (p->forwarded) {
-            struct rabbitmq_held *h = rabbitmq_lane_find(l, p->message.tag, HELD_LEAVING);
-            if (h)
-                rabbitmq_lane_release(l, h);
+            struct lane_slot *s = lane_queue_find(&l->queue, p->message.tag, SLOT_LEAVING);
+            if (s)
+                rabbitmq_lane_release(l, s);
         } else {
             l->confirmed++;
         }
@@ -87,20 +87,20 @@ static bool hold(struct bus_rabbitmq *b, size_t lane, uint64_t delivery,
     int64_t now_us = clock_mono_us(b->clock);
     int64_t early_ms = due_ms ? due_ms - clock_wall_ms(b->clock) : 0;
     pthread_mutex_lock(&b->lock);
-    struct rabbitmq_held *h = rabbitmq_lane_deliver(l, delivery, m);
-    if (h && early_ms > 0) {
+    struct lane_slot *s = rabbitmq_lane_deliver(l, delivery, m);
+    if (s && early_ms > 0) {
         int64_t early_us = early_ms < INT64_MAX / 4000 ? early_ms * 1000 : INT64_MAX / 4;
         int step = rabbitmq_topology_step(early_us);
-        if (step < 0 || !rabbitmq_forward(b, l, h, step, now_us, due_ms))
-            rabbitmq_lane_delay(l, h, now_us + early_us);
+        if (step < 0 || !rabbitmq_forward(b, l, s, step, now_us, due_ms))
+            lane_queue_delay(&l->queue, s, now_us + early_us);
         b->woken |= 1U << lane;
-    } else if (h) {
-        if (atomic_load(&l->ready) == 0)
+    } else if (s) {
+        if (atomic_load(&l->queue.ready) == 0)
             b->woken |= 1U << lane;
-        rabbitmq_lane_make_ready(l, h);
+        lane_queue_make_ready(&l->queue, s);
     }
     pthread_mutex_unlock(&b->lock);
-    return h != NULL;
+    return s != NULL;
 }
 
 static void refuse(struct bus_rabbitmq *b, size_t lane, uint64_t delivery)

@@ -3,7 +3,7 @@
  *    0  u8  version           16  u64 event id        64  i64 cursor started
  *    1  u8  kind              24  u64 event actor     72  u64 cursor after
  *    2  u16 rule              32  u64 event object    80  u64 until
- *    4  u16 lane              40  i64 event value     88  u64 seat
+ *    4  u16 lane              40  i64 event value     88  u64 slot
  *    6  u16 tries             48  i64 due             96  u64 owner
  *    8  u32 event type        56  i64 cursor since   104  u64 replay
  *   12  u16 event version
@@ -164,7 +164,7 @@ void rabbitmq_wire_write(const struct bus_message *m, int64_t due_ms,
     put(out + 64, (uint64_t)m->cursor.started_ms, 8);
     put(out + 72, m->cursor.after, 8);
     put(out + 80, m->until, 8);
-    put(out + 88, m->seat, 8);
+    put(out + 88, m->slot, 8);
     put(out + 96, m->owner, 8);
     put(out + 104, m->replay, 8);
     put(out + 112, m->term, 8);
@@ -211,7 +211,7 @@ bool rabbitmq_wire_read(const uint8_t *bytes, size_t n, struct bus_message *m, i
                    .end = end != 0},
         .until = get(bytes + 80, 8),
         .kind = bytes[1],
-        .seat = get(bytes + 88, 8),
+        .slot = get(bytes + 88, 8),
         .owner = get(bytes + 96, 8),
         .replay = get(bytes + 104, 8),
     };

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cmd/commands.h"
-#include "cmd/link.h"
+#include "cmd/control.h"
 #include "ops/progress.h"
 
 /* The server may stand in another folder: give it an absolute path. */
@@ -23,16 +23,18 @@ static int run(struct invocation *in)
 {
     char path[PATH_MAX], size[32];
     if (!absolute(in->arguments[0], path))
-        return command_fail(in, "the path %s is too long", in->arguments[0]);
-    struct link *l = link_open(in, LINK_EXISTING);
+        return command_fail(in, "the path %s is longer than %d bytes", in->arguments[0],
+                            PATH_MAX - 1);
+    struct control *l = control_open(in, CONTROL_EXISTING);
     json_t *answer =
-        l ? link_send(l, "POST", "/v1/admin/backup", json_pack("{s:s}", "path", path)) : NULL;
+        l ? control_send(l, "POST", "/v1/admin/backup", json_pack("{s:s}", "path", path)) : NULL;
     bool done = answer != NULL;
     json_decref(answer);
-    link_close(l);
+    control_close(l);
     struct stat st;
     if (!done || stat(path, &st) != 0)
-        return done ? command_fail(in, "the copy %s is not there", path) : EXIT_FAILED;
+        return done ? command_fail(in, "the server reported success, but %s does not exist", path)
+                    : EXIT_FAILED;
     progress_print_bytes((uint64_t)st.st_size, size);
     printf("%s: %s\n", in->arguments[0], size);
     return EXIT_DONE;
@@ -43,8 +45,7 @@ const struct command command_backup = {
     .arguments = "PATH",
     .summary = "copy the store, while it is in use or not",
     .about = "Writes a consistent copy of the store to the new file PATH. A running server goes on "
-             "serving.\n"
-             "The views are not copied: they are made again from the store.",
+             "serving. The views are not copied: they are made again from the store.",
     .examples = "  fantail backup /backups/fantail-$(date +%F).db",
     .arguments_min = 1,
     .arguments_max = 1,

@@ -10,9 +10,11 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "cmd/operate.h"
 #include "ops/nearest.h"
 
-enum { NAMES_MAX = SETTING_COUNT + COMMAND_OPTIONS_MAX + 2, HELP_COLUMN = 26, SETTING_COLUMN = 32 };
+enum { NAMES_MAX = SETTING_COUNT + COMMAND_OPTIONS_MAX + 2 };
+enum { HELP_WIDTH = 100, HELP_COLUMN = 26, SETTING_COLUMN = 32 };
 
 int command_fail(const struct invocation *in, const char *format, ...)
 {
@@ -87,11 +89,28 @@ static void print_setting(void *ctx, const char *name, const char *value, enum s
     printf("  %-*s  %s\n", SETTING_COLUMN, left, help);
 }
 
+/* Each line of `text`, broken at spaces where it is wider than HELP_WIDTH. */
+static void print_wrapped(struct str text)
+{
+    struct str line;
+    while (str_split(&text, '\n', &line)) {
+        while (line.len > HELP_WIDTH) {
+            size_t cut = HELP_WIDTH;
+            while (cut > 0 && line.ptr[cut] != ' ')
+                cut--;
+            printf("%.*s\n", (int)cut, line.ptr);
+            line = (struct str){line.ptr + cut + 1, line.len - cut - 1};
+        }
+        printf("%.*s\n", STR_ARG(line));
+    }
+}
+
 static void print_help(const struct command *c)
 {
-    printf("fantail %s: %s\n\nusage: fantail %s%s%s%s\n\n%s\n", c->name, c->summary, c->name,
+    printf("fantail %s: %s\n\nusage: fantail %s%s%s%s\n\n", c->name, c->summary, c->name,
            c->options[0].name ? " [options]" : " [settings]", c->arguments[0] ? " " : "",
-           c->arguments, c->about);
+           c->arguments);
+    print_wrapped(str_of(c->about));
     if (c->options[0].name)
         printf("\noptions:\n");
     for (const struct command_option *o = c->options; o->name; o++)
@@ -169,7 +188,7 @@ static int parse_option(struct invocation *in, char **rest, int left, int *used)
         *used = 2;
     }
     if (in->option_count == INVOCATION_OPTIONS_MAX)
-        return command_usage(in, "too many options");
+        return command_usage(in, "more than %d options", INVOCATION_OPTIONS_MAX);
     in->options[in->option_count].name = o->name;
     in->options[in->option_count].value = value;
     in->option_count++;
@@ -248,7 +267,7 @@ static int run_command(const struct command *c, int argc, char **argv)
         code = parse_rest(&in, rest, count);
     }
     if (code == EXIT_DONE)
-        code = c->run(&in);
+        code = c->operations ? operate(&in) : c->run(&in);
     settings_done(&in.settings);
     free(rest);
     return code;

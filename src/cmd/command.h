@@ -12,11 +12,29 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 struct invocation;
 
+/* What becomes of an option's value. All but LOCAL are members of the request (cmd/operate.h). */
+enum option_kind {
+    OPTION_LOCAL,  /* the command reads it */
+    OPTION_TEXT,   /* text as it is */
+    OPTION_FILTER, /* the same; it narrows what the operation is about */
+    OPTION_NUMBER, /* a whole number from min to max */
+    OPTION_TRUE,   /* a switch */
+    OPTION_MOMENT, /* a time, or how long ago */
+    OPTION_WORDS,  /* may be repeated: joined with spaces */
+    OPTION_LIST,   /* may be repeated, or hold commas: an array */
+};
+
 struct command_option {
     const char *name;  /* without dashes */
     const char *value; /* what it is called in the help; NULL: a switch */
     const char *help;
+    enum option_kind kind;
+    const char *of; /* the verbs that take it, with a space after each; NULL: all */
+    int64_t min, max;
+    const char *member; /* of the request; NULL: its name, with '_' for '-' */
 };
+
+struct operation;
 
 enum { COMMAND_OPTIONS_MAX = 16, INVOCATION_OPTIONS_MAX = 32 };
 
@@ -29,6 +47,7 @@ struct command {
     int arguments_min, arguments_max;
     struct command_option options[COMMAND_OPTIONS_MAX + 1]; /* ends with name NULL */
     bool raw;                                               /* parses what is no setting itself */
+    const struct operation *operations;                     /* cmd/operate.h; NULL: run */
     int (*run)(struct invocation *in);
 };
 

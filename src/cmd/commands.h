@@ -1,19 +1,11 @@
-/* Every command of the program. */
+/* The commands that are no rows of cmd/operator.c. */
 #pragma once
 
 #include "cmd/command.h"
 
 extern const struct command command_serve;
 extern const struct command command_demo;
-extern const struct command command_status;
 extern const struct command command_plan;
-extern const struct command command_check;
-extern const struct command command_explain;
-extern const struct command command_event;
-extern const struct command command_dead;
-extern const struct command command_replay;
-extern const struct command command_rebuild;
-extern const struct command command_key;
 extern const struct command command_backup;
 extern const struct command command_restore;
 extern const struct command command_migrate;

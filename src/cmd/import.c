@@ -1,6 +1,7 @@
 /* `fantail import FILE`: accounts, follows, posts, likes and comments as lines of JSON. An import
  * can be run again: what is there stays as it is. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -54,19 +55,19 @@ static bool read_lines(struct invocation *in, struct import_lines *im, FILE *f, 
 
 static int import_stream(struct invocation *in, FILE *f, uint64_t size)
 {
-    struct link *l = link_open(in, LINK_CREATE);
-    if (!l)
+    struct control *c = control_open(in, CONTROL_CREATE);
+    if (!c)
         return EXIT_FAILED;
     struct import_lines im;
-    import_lines_init(&im, l);
+    import_lines_init(&im, c);
     bool ok = read_lines(in, &im, f, size);
     import_lines_summary(&im);
     if (!ok)
-        fprintf(stderr, "stopped before line %llu; the lines before it are in the store\n",
-                (unsigned long long)(im.line - im.chunk_lines + 1));
+        fprintf(stderr, "stopped before line %" PRIu64 "; the lines before it are in the store\n",
+                im.line - im.chunk_lines + 1);
     int code = ok && im.totals[IMPORTED_REJECTED] == 0 ? EXIT_DONE : EXIT_FAILED;
     import_lines_done(&im);
-    link_close(l);
+    control_close(c);
     return code;
 }
 
@@ -98,8 +99,7 @@ const struct command command_import = {
              "{\"type\":\"post\",\"author\":\"ada\",\"caption\":\"hello\",\"created_at\":\"2026-11-"
              "01T10:00:00Z\"}\n"
              "What is there already is left as it is, so an import can be run again. Lines that "
-             "are wrong are\n"
-             "skipped and listed; the exit code is then 1.",
+             "are wrong are skipped and listed; the exit code is then 1.",
     .examples = "  fantail import people.ndjson\n  zcat posts.ndjson.gz | fantail import -",
     .arguments_min = 1,
     .arguments_max = 1,

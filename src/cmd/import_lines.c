@@ -3,6 +3,7 @@
  * the server went away) ends the work, and everything before it is in the store. */
 #include "cmd/import_lines.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/check.h"
@@ -22,9 +23,9 @@ static const struct {
     [IMPORTED_REJECTED] = {"rejected", "rejected"},
 };
 
-void import_lines_init(struct import_lines *im, struct link *link)
+void import_lines_init(struct import_lines *im, struct control *control)
 {
-    *im = (struct import_lines){.link = link};
+    *im = (struct import_lines){.control = control};
     buf_init(&im->chunk, IMPORT_LINE_MAX + 1);
 }
 
@@ -57,10 +58,11 @@ bool import_lines_flush(struct import_lines *im)
         return true;
     CHECK(!im->chunk.failed);
     char target[80];
-    snprintf(target, sizeof(target), "/v1/admin/import?first_line=%llu",
-             (unsigned long long)(im->line - im->chunk_lines + 1));
-    json_t *answer = link_call(im->link, "POST", target, "Content-Type: application/x-ndjson\r\n",
-                               buf_view(&im->chunk), NULL);
+    snprintf(target, sizeof(target), "/v1/admin/import?first_line=%" PRIu64,
+             im->line - im->chunk_lines + 1);
+    json_t *answer =
+        control_call(im->control, "POST", target, "Content-Type: application/x-ndjson\r\n",
+                     buf_view(&im->chunk), NULL);
     if (!answer)
         return false;
     take_answer(im, answer);

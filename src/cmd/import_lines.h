@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/buf.h"
-#include "cmd/link.h"
+#include "cmd/control.h"
 
 enum import_count {
     IMPORTED_ACCOUNTS,
@@ -17,7 +17,7 @@ enum import_count {
 };
 
 struct import_lines {
-    struct link *link;
+    struct control *control;
     struct buf chunk;
     uint64_t chunk_lines;
     uint64_t line; /* number of the last line added */
@@ -27,7 +27,7 @@ struct import_lines {
 
 enum { IMPORT_LINE_MAX = 900 * 1024 };
 
-void import_lines_init(struct import_lines *im, struct link *link);
+void import_lines_init(struct import_lines *im, struct control *control);
 void import_lines_done(struct import_lines *im);
 
 /* Adds a line, with or without its line end. False: a chunk failed as a whole and a message was

@@ -7,28 +7,49 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <openssl/crypto.h>
 #include <sodium.h>
 
 #include "base/check.h"
 #include "cmd/commands.h"
+#include "cmd/operate.h"
 
-static const struct command *const commands[] = {
-    &command_serve,   &command_demo,    &command_status,  &command_plan,   &command_check,
-    &command_explain, &command_event,   &command_dead,    &command_replay, &command_rebuild,
-    &command_key,     &command_backup,  &command_restore, &command_import, &command_bench,
-    &command_config,  &command_version, &command_migrate, &command_copy,
+/* The rows of cmd/operator.c stand after the first two. */
+static const struct command *const others[] = {
+    &command_serve,   &command_demo,   &command_plan,    &command_backup,
+    &command_restore, &command_import, &command_copy,    &command_migrate,
+    &command_bench,   &command_config, &command_version,
 };
+
+enum { COMMANDS_MAX = 64, BEFORE_OPERATORS = 2, OUTPUT_BUFFER = 1024 * 1024 };
+
+static size_t list_commands(const struct command *out[COMMANDS_MAX])
+{
+    size_t n = 0;
+    CHECK(COUNT_OF(others) + operator_command_count <= COMMANDS_MAX);
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        for (size_t k = 0; i == BEFORE_OPERATORS && k < operator_command_count; k++)
+            out[n++] = &operator_commands[k];
+        out[n++] = others[i];
+    }
+    return n;
+}
+
+static char output[OUTPUT_BUFFER];
 
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
+    if (!isatty(STDOUT_FILENO)) /* so that the flush below is what fails, and says why */
+        setvbuf(stdout, output, _IOFBF, sizeof output);
     if (sodium_init() < 0 || OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL) != 1) {
         fprintf(stderr, "fantail: the cryptographic libraries do not start\n");
         return EXIT_FAILED;
     }
-    int code = command_run(commands, COUNT_OF(commands), argc - 1, argv + 1);
+    const struct command *commands[COMMANDS_MAX];
+    int code = command_run(commands, list_commands(commands), argc - 1, argv + 1);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
         if (errno == EPIPE || errno == 0) {

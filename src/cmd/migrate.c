@@ -1,19 +1,19 @@
 /* `fantail migrate`: which schema a store has, and bringing it to this program's.
  *
- * Opening a store does the same, so a server does not need this command; an operator of many nodes
- * does, who wants the step to be one of its own, before the first new node starts. Steps only add
- * tables, columns and indexes: nodes of the version before go on meanwhile. In PostgreSQL the step
- * is one transaction under an advisory lock; a data folder is locked against its server. */
+ * Opening a store does the same, so a server does not need this command. An operator of many nodes
+ * uses it to take the step once, before the first new node starts. A step leaves everything that
+ * the version before uses: its nodes go on meanwhile. In PostgreSQL the step is one transaction
+ * under an advisory lock; a data folder is locked against its server. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/id.h"
-#include "cmd/app.h"
 #include "cmd/commands.h"
-#include "cmd/engines.h"
 #include "db/postgres.h"
 #include "db/sqlite.h"
+#include "node/drivers.h"
+#include "node/runtime.h"
 #include "ops/lock.h"
 
 struct place {
@@ -43,9 +43,9 @@ static int bring_up(struct invocation *in, const struct place *p)
 {
     struct id_gen ids;
     struct db *db;
-    char why[ENGINES_WHY_MAX] = "";
+    char why[DRIVERS_WHY_MAX] = "";
     id_gen_init(&ids, clock_system(), 0);
-    enum err e = engines_open_store(p->settings, 1, &ids, clock_system(), &db, why);
+    enum err e = drivers_open_store(p->settings, 1, &ids, clock_system(), &db, why);
     if (e)
         return fail_with(in, e, why);
     db_stop(db);
@@ -62,8 +62,8 @@ static int migrate(struct invocation *in, const struct place *p)
         return fail_with(in, e, detail);
     if (present > wanted)
         return command_fail(in,
-                            "%s has schema %d and this program knows %d: it was written by a newer "
-                            "version, use that one",
+                            "%s has schema %d and this program knows %d: a newer version "
+                            "wrote it; use that version",
                             p->name, present, wanted);
     if (present == wanted) {
         printf("%s has schema %d: nothing to do\n", p->name, present);
@@ -88,14 +88,15 @@ static int migrate(struct invocation *in, const struct place *p)
 
 static int run(struct invocation *in)
 {
-    struct place p = {.settings = &in->settings, .shared = engines_are_shared(&in->settings)};
+    struct place p = {.settings = &in->settings, .shared = drivers_are_shared(&in->settings)};
     if (p.shared) {
         snprintf(p.name, sizeof p.name, "the PostgreSQL store");
         return migrate(in, &p);
     }
     snprintf(p.name, sizeof p.name, "%s", in->settings.data);
     if (snprintf(p.path, sizeof p.path, "%s/" STORE_FILE, in->settings.data) >= (int)sizeof p.path)
-        return command_fail(in, "the path of the data folder is too long");
+        return command_fail(in, "the path %s is longer than %zu bytes", in->settings.data,
+                            sizeof p.path - 1);
     if (invocation_has(in, "check"))
         return migrate(in, &p);
     struct data_lock lock;
@@ -111,13 +112,11 @@ const struct command command_migrate = {
     .name = "migrate",
     .arguments = "",
     .summary = "bring a store's tables to this version",
-    .about = "Shows which schema the store has and brings it to this program's. A server does that "
-             "when it\n"
-             "starts; with many nodes it is better done once, before the first new one. It only "
-             "adds to what\n"
-             "is there: nodes of the version before go on meanwhile. A program that is older than "
-             "a store\n"
-             "refuses it.",
+    .about =
+        "Shows which schema the store has and brings it to this program's. A server does that "
+        "when it starts; with many nodes, do it once, before the first new one. It leaves what "
+        "the version before uses, so nodes of that version go on meanwhile. A program that is "
+        "older than a store refuses it.",
     .examples = "  fantail migrate --check\n  fantail migrate --db postgresql://fantail@db/fantail",
     .options = {{"check", NULL, "change nothing; exit code 1 when there is something to do"}},
     .run = run,

@@ -10,14 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <sqlite3.h>
 
 #include "base/check.h"
-#include "cmd/app.h"
 #include "cmd/commands.h"
+#include "node/runtime.h"
 #include "ops/lock.h"
 #include "ops/progress.h"
 
@@ -30,37 +31,18 @@ static bool path_in(const char *folder, const char *name, char out[PATH_MAX])
     return snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
 }
 
-static bool write_all(int fd, const char *bytes, size_t n)
-{
-    while (n > 0) {
-        ssize_t written = write(fd, bytes, n);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0)
-            return false;
-        bytes += written;
-        n -= (size_t)written;
-    }
-    return true;
-}
-
 static bool copy_bytes(int from, int to, uint64_t size)
 {
-    char *chunk = malloc(COPY_CHUNK);
-    CHECK(chunk);
     struct progress p;
     progress_init(&p, "copying", size, PROGRESS_BYTES);
     uint64_t done = 0;
     ssize_t n;
-    bool ok = true;
-    while (ok && (n = read(from, chunk, COPY_CHUNK)) != 0) {
-        ok = n > 0 && write_all(to, chunk, (size_t)n);
-        done += ok ? (uint64_t)n : 0;
+    while ((n = sendfile(to, from, NULL, COPY_CHUNK)) > 0 || (n < 0 && errno == EINTR)) {
+        done += n > 0 ? (uint64_t)n : 0;
         progress_update(&p, done);
     }
     progress_done(&p);
-    free(chunk);
-    return ok && fsync(to) == 0;
+    return n == 0 && fsync(to) == 0;
 }
 
 static int copy_file(struct invocation *in, const char *source, const char *target)
@@ -109,7 +91,8 @@ static int verify(struct invocation *in, const char *path)
                             answer[0] ? answer : "not a database");
     else if (!ask(db, "SELECT count(*) FROM outbox", answer, sizeof(answer)) ||
              !ask(db, "SELECT count(*) FROM accounts WHERE state <> 2", answer, sizeof(answer)))
-        code = command_fail(in, "%s is no store of Fantail: %s", in->arguments[0], answer);
+        code = command_fail(in, "%s is a database, but no store of Fantail: %s", in->arguments[0],
+                            answer);
     sqlite3_close(db);
     if (code == EXIT_DONE) {
         progress_print_count(strtoull(answer, NULL, 10), accounts);
@@ -150,7 +133,7 @@ static int restore_locked(struct invocation *in)
     char path[PATH_MAX], part[PATH_MAX];
     const char *folder = in->settings.data;
     if (!path_in(folder, STORE_FILE, path) || !path_in(folder, PART_FILE, part))
-        return command_fail(in, "the path %s is too long", folder);
+        return command_fail(in, "the path %s is longer than %d bytes", folder, PATH_MAX - 1);
     if (access(path, F_OK) == 0 && !invocation_has(in, "force"))
         return command_fail(in, "%s holds a store already; --force replaces it", folder);
     int code = copy_file(in, in->arguments[0], part);
@@ -183,10 +166,8 @@ const struct command command_restore = {
     .arguments = "PATH",
     .summary = "make a data folder from a backup",
     .about = "Copies the backup PATH into the data folder and checks the copy. Refuses to replace "
-             "a store\n"
-             "unless --force is given, and always when a server runs on it. Feeds come from truth: "
-             "the first\n"
-             "start afterwards builds the views again.",
+             "a store unless --force is given, and always when a server runs on it. Feeds come "
+             "from truth: the first start afterwards builds the views again.",
     .examples = "  fantail restore /backups/fantail-2026-11-15.db --data /var/lib/fantail",
     .arguments_min = 1,
     .arguments_max = 1,

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "cmd/app.h"
 #include "cmd/commands.h"
+#include "node/runtime.h"
 #include "ops/progress.h"
 
 enum { WHY_MAX = 300, OTHER_DESCRIPTORS = 256, FORCED_EXIT = 130 };
@@ -44,18 +44,20 @@ static void raise_descriptor_limit(int64_t connections)
                  LOG_INT("allowed", limit.rlim_cur), LOG_INT("wanted", wanted));
 }
 
-static void greet(struct app *app, const struct settings *s, const char *host, int64_t took_us)
+static void greet(struct runtime *runtime, const struct settings *s, const char *host,
+                  int64_t took_us)
 {
-    uint16_t port = app_port(app);
+    uint16_t port = runtime_port(runtime);
     log_info("listening", LOG_CSTR("host", host), LOG_INT("port", port), LOG_CSTR("data", s->data),
-             LOG_INT("accounts", app_account_count(app)), LOG_INT("ready_ms", took_us / 1000));
+             LOG_INT("accounts", runtime_account_count(runtime)),
+             LOG_INT("ready_ms", took_us / 1000));
     if (!isatty(STDOUT_FILENO))
         return;
     char accounts[32];
     bool local = strcmp(host, "127.0.0.1") == 0 || strcmp(host, "0.0.0.0") == 0 ||
                  strcmp(host, "::1") == 0 || strcmp(host, "::") == 0;
     bool six = !local && strchr(host, ':');
-    progress_print_count(app_account_count(app), accounts);
+    progress_print_count(runtime_account_count(runtime), accounts);
     printf("Fantail " FANTAIL_VERSION
            " serves http://%s%s%s:%u from %s (%s accounts), ready in %.2f s\n",
            six ? "[" : "", local ? "localhost" : host, six ? "]" : "", port, s->data, accounts,
@@ -71,11 +73,11 @@ static void *force_on_signal(void *arg)
     _exit(FORCED_EXIT);
 }
 
-static void stop(struct app *app, const struct settings *s, sigset_t *signals)
+static void stop(struct runtime *runtime, const struct settings *s, sigset_t *signals)
 {
     pthread_t forcing;
     bool watched = pthread_create(&forcing, NULL, force_on_signal, signals) == 0;
-    app_close(app, s->drain_grace_ms);
+    runtime_close(runtime, s->drain_grace_ms);
     if (watched) {
         pthread_cancel(forcing); /* sigwait is a cancellation point */
         pthread_join(forcing, NULL);
@@ -97,33 +99,33 @@ static int run(struct invocation *in)
     raise_descriptor_limit(s->connections_max);
     settings_split_address(s->listen, host, &port);
 
-    struct app *app = NULL;
+    struct runtime *runtime = NULL;
     struct loading loading = {began_us};
-    if (app_open(s, log_loading, &loading, &app, why) != OK)
+    if (runtime_open(s, log_loading, &loading, &runtime, why) != OK)
         return command_fail(in, "%s", why);
     int fd;
     enum err e = OK;
-    if (!app_control_path(s->data, control, &fd)) {
+    if (!runtime_control_path(s->data, control, &fd)) {
         snprintf(why, sizeof(why), "cannot open the data folder %.200s: %s", s->data,
                  strerror(errno));
         e = ERR_UNAVAILABLE;
     }
     if (!e)
-        e = app_listen(app, host, port, control, why);
-    if (!e && !app_start_workers(app)) {
+        e = runtime_listen(runtime, host, port, control, why);
+    if (!e && !runtime_start_workers(runtime)) {
         snprintf(why, sizeof(why), "cannot start threads");
         e = ERR_UNAVAILABLE;
     }
     int code = EXIT_DONE;
     if (e) {
         code = command_fail(in, "%s", why);
-        app_close(app, 0);
+        runtime_close(runtime, 0);
     } else {
-        greet(app, s, host, clock_mono_us(clock_system()) - began_us);
+        greet(runtime, s, host, clock_mono_us(clock_system()) - began_us);
         int signal_number = 0;
         sigwait(&signals, &signal_number);
         log_info("stopping", LOG_INT("signal", signal_number));
-        stop(app, s, &signals);
+        stop(runtime, s, &signals);
         log_info("stopped", LOG_CSTR("data", s->data));
     }
     if (fd >= 0)
@@ -136,10 +138,8 @@ const struct command command_serve = {
     .arguments = "",
     .summary = "run the server",
     .about = "Serves the HTTP API from the store in the data folder, which it creates when it is "
-             "missing.\n"
-             "Logs are JSON lines on standard error. SIGTERM or Ctrl-C drains and ends; a second "
-             "one ends\n"
-             "at once. Everything that was acknowledged is on disk either way.",
+             "missing. Logs are JSON lines on standard error. SIGTERM or Ctrl-C drains and ends; a "
+             "second one ends at once. Everything that was acknowledged is on disk either way.",
     .examples = "  fantail serve\n  fantail serve --data /var/lib/fantail --listen 0.0.0.0:8080\n"
                 "  FANTAIL_SIGN_UP=off fantail serve",
     .run = run,

@@ -1,25 +1,30 @@
-/* How counts, spans and times are written for people. Each writes into `out` and returns it, so
- * that several fit into one printf. */
+/* How answers of the server are shown to people: a template per answer, and the formats of counts,
+ * spans and times.
+ *
+ * A template is text with:
+ *   {path}           the value: "breaker.state", "/root.path", "." for the whole, "a+b" for a sum,
+ *                    "#" for the number (or name) of a loop's round
+ *   {path?else}      "else" when there is none: null, "", 0, false, empty or missing
+ *   {path:format}    [-][width] and a kind: n (12,345), ms (3 min), ago (3 min ago), since (3 min),
+ *                    bytes (1.5 MB), % (of a share), .1 (decimals), sums (12 dead, 3 parked), or
+ *                    "try|tries", the noun of one and of many. {path?else:format} has both.
+ *   [text]           shown only when each of its own values is there
+ *   [?test text]     shown only when the test holds: path, !path, path=word, path!=word, path>5,
+ *                    path<5; joined by & and |, where & binds closer. Through an array: of any item
+ *   <path text>      once for each item of an array, or member of an object */
 #pragma once
 
 #include <jansson.h>
+#include <stdio.h>
 
-#include "cmd/command.h"
+#include "ops/settings.h"
 
 enum { SHOWN_MAX = 32 };
 
-const char *show_count(uint64_t n, char out[SHOWN_MAX]); /* "12,345" */
-/* "1 try", "12,345 tries": one is the noun of a single one, many of any other number. */
-const char *show_number(uint64_t n, const char *one, const char *many, char out[SHOWN_MAX]);
-const char *show_span(int64_t ms, char out[SHOWN_MAX]); /* "3 min"; nothing: "-" */
-/* An RFC 3339 text of an answer as "3 min ago" or "in 3 min"; absent: "-". */
-const char *show_when(const char *time, int64_t now_ms, char out[SHOWN_MAX]);
-/* How long ago that is: "3 min"; absent: "-". */
-const char *show_since(const char *time, int64_t now_ms, char out[SHOWN_MAX]);
+void show_text(FILE *out, const char *template, const json_t *value);
 void show_json(const json_t *value);
 
+const char *show_span(int64_t ms, char out[SHOWN_MAX]); /* "3 min"; nothing: "-" */
 int64_t show_now_ms(void);
-
-/* A moment of an option as RFC 3339: such a text, ms since 1970, or how long ago ("90s", "15m",
- * "2h", "7d"). Absent: out is "". False: a message was printed, return EXIT_USAGE. */
-bool show_parse_moment(const struct invocation *in, const char *option, char out[SHOWN_MAX]);
+/* How long ago ("90s", "15m", "2h", "7d"), ms since 1970, or RFC 3339; as the latter. */
+bool show_parse_moment(const char *text, char out[SHOWN_MAX]);

@@ -4,19 +4,15 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/check.h"
+#include "base/sync.h"
 
 void idle_init(struct idle *i, size_t max)
 {
     *i = (struct idle){.max = max};
     pthread_mutex_init(&i->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&i->returned, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&i->returned);
     i->items = calloc(max, sizeof *i->items);
     CHECK(i->items);
 }
@@ -28,25 +24,12 @@ void idle_done(struct idle *i)
     pthread_mutex_destroy(&i->lock);
 }
 
-static struct timespec deadline_after(int64_t ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += ms / 1000;
-    t.tv_nsec += (ms % 1000) * 1000000L;
-    if (t.tv_nsec >= 1000000000L) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000L;
-    }
-    return t;
-}
-
 void *idle_take(struct idle *i, int64_t wait_ms)
 {
     void *item = NULL;
     pthread_mutex_lock(&i->lock);
     if (i->count == 0) {
-        struct timespec deadline = deadline_after(wait_ms);
+        struct timespec deadline = cond_deadline(wait_ms);
         int waited = 0;
         while (i->count == 0 && waited != ETIMEDOUT)
             waited = pthread_cond_timedwait(&i->returned, &i->lock, &deadline);

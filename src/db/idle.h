@@ -1,4 +1,4 @@
-/* Connections that nobody uses at the moment, for the pools of readers of both engines. Their
+/* Connections that nobody uses at the moment, for the pools of readers of both drivers. Their
  * number is the limit on reads at a time. */
 #pragma once
 

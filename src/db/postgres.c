@@ -1,4 +1,4 @@
-/* The PostgreSQL engine as a whole: opening in the right order, the vtable, statistics, what is
+/* The PostgreSQL driver as a whole: opening in the right order, the vtable, statistics, what is
  * known of an absent server, the end.
  *
  * Threads: the writers' own (all changes), and any number of callers who borrow reader connections.
@@ -14,14 +14,9 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "db/postgres_engine.h"
+#include "db/postgres_driver.h"
 
 enum { SIZE_EVERY_MS = 10000, TRY_EVERY_MS = 100 };
-
-static struct pg_db *engine_of(struct db *db)
-{
-    return (struct pg_db *)db;
-}
 
 int64_t pg_now_ms(void)
 {
@@ -92,38 +87,18 @@ void pg_db_damaged(struct pg_db *db, const char *why)
 
 /* ---- the vtable ---- */
 
-static enum err engine_submit(struct db *db, struct db_job *job)
-{
-    return pg_writers_submit(&engine_of(db)->writers, job);
-}
-
-static enum err engine_read(struct db *db, tx_fn run, void *arg, char *detail)
-{
-    return pg_readers_run(&engine_of(db)->readers, run, arg, detail);
-}
-
-static enum err engine_backup(struct db *db, const char *path,
+static enum err driver_backup(struct db *db, const char *path,
                               void (*progress)(void *arg, int done, int total), void *arg)
 {
     (void)db, (void)path, (void)progress, (void)arg;
     return ERR_INVALID; /* POSTGRES_BACKUP_ADVICE */
 }
 
-static enum err engine_horizon(struct db *db, uint64_t *id)
-{
-    return pg_watch_horizon(&engine_of(db)->watch, id);
-}
-
-static enum err engine_now(struct db *db, int64_t *wall_ms, int64_t *error_us)
-{
-    return pg_watch_now(&engine_of(db)->watch, wall_ms, error_us);
-}
-
 /* Statistics must not wait for a server, so they give the last known size and wish for a new one,
  * which a writer asks for after its next job. */
-static void engine_stats(struct db *base, struct db_stats *out)
+static void driver_stats(struct db *base, struct db_stats *out)
 {
-    struct pg_db *db = engine_of(base);
+    struct pg_db *db = pg_of(base);
     struct pg_writers *w = &db->writers;
     *out = (struct db_stats){
         .commits = atomic_load_explicit(&w->commits, memory_order_relaxed),
@@ -152,26 +127,28 @@ void pg_db_measure(struct pg_db *db, struct pg_link *l)
     l->failed = false;
 }
 
-static void engine_stop(struct db *db)
+static void driver_stop(struct db *db)
 {
-    pg_writers_stop(&engine_of(db)->writers);
+    pg_writers_stop(&pg_of(db)->writers);
+    pg_apply_stop(&pg_of(db)->apply);
 }
 
-static void engine_free(struct db *base)
+static void driver_free(struct db *base)
 {
-    struct pg_db *db = engine_of(base);
-    engine_stop(base);
+    struct pg_db *db = pg_of(base);
+    driver_stop(base);
     pg_watch_done(&db->watch);
     pg_readers_done(&db->readers);
     pg_writers_done(&db->writers);
+    pg_apply_done(&db->apply);
     pthread_mutex_destroy(&db->absence.lock);
     free((char *)db->config.url);
     free(db);
 }
 
 static const struct db_ops ops = {
-    .submit = engine_submit,
-    .read = engine_read,
+    .submit = pg_writers_submit,
+    .read = pg_readers_run,
     .exec = pg_statement_exec,
     .query = pg_statement_query,
     .next = pg_rows_next,
@@ -179,15 +156,15 @@ static const struct db_ops ops = {
     .column_text = pg_rows_text,
     .column_null = pg_rows_null,
     .rows_done = pg_rows_done,
-    .backup = engine_backup,
-    .horizon = engine_horizon,
-    .now = engine_now,
-    .stats = engine_stats,
-    .stop = engine_stop,
-    .free = engine_free,
+    .backup = driver_backup,
+    .horizon = pg_watch_horizon,
+    .now = pg_watch_now,
+    .stats = driver_stats,
+    .stop = driver_stop,
+    .free = driver_free,
 };
 
-/* ---- opening ---- */
+/* ---- life cycle ---- */
 
 /* A libpq message about a bad URL would repeat the URL, password included. */
 static enum err check_url(const char *url, char detail[TX_DETAIL_MAX])
@@ -217,9 +194,6 @@ static void warn_if_not_durable(struct pg_link *l)
     }
 }
 
-static const struct pg_migration migrations[] = {{3, postgres_schema_3_sql},
-                                                 {4, postgres_schema_4_sql}};
-
 static struct pg_db *make(const struct postgres_config *config, struct id_gen *ids)
 {
     CHECK(config->writers > 0 && config->readers > 0 && config->queue_max > 0);
@@ -234,6 +208,7 @@ static struct pg_db *make(const struct postgres_config *config, struct id_gen *i
     CHECK(db->config.url);
     pthread_mutex_init(&db->absence.lock, NULL);
     pg_writers_init(&db->writers, db);
+    pg_apply_init(&db->apply, db);
     pg_readers_init(&db->readers, db);
     pg_watch_init(&db->watch, db);
     return db;
@@ -246,7 +221,7 @@ static enum err open_all(struct pg_db *db, char detail[TX_DETAIL_MAX])
     if (e == OK)
         e = pg_link_ensure(l, detail);
     if (e == OK)
-        e = pg_schema_prepare(l, migrations, COUNT_OF(migrations), detail);
+        e = pg_schema_prepare(l, schema_steps, schema_step_count, detail);
     if (e == OK)
         e = pg_schema_raise_ids(l, db->base.ids, detail);
     if (e)
@@ -255,7 +230,7 @@ static enum err open_all(struct pg_db *db, char detail[TX_DETAIL_MAX])
     warn_if_not_durable(l);
     atomic_store(&db->size_wanted, true);
     pg_db_measure(db, l);
-    if (pg_writers_start(&db->writers)) {
+    if (pg_apply_start(&db->apply) || pg_writers_start(&db->writers)) {
         snprintf(detail, TX_DETAIL_MAX, "cannot start a thread");
         return ERR_NO_MEMORY;
     }
@@ -270,7 +245,7 @@ enum err db_postgres_open(const struct postgres_config *config, struct id_gen *i
     struct pg_db *db = make(config, ids);
     enum err e = open_all(db, detail);
     if (e) {
-        engine_free(&db->base);
+        driver_free(&db->base);
         return e;
     }
     *out = &db->base;
@@ -289,7 +264,7 @@ enum err db_postgres_schema(const struct postgres_config *config, int *present, 
     if (e == OK)
         e = pg_schema_look(l, present, detail);
     if (e == OK)
-        *wanted = PG_SCHEMA_VERSION;
-    engine_free(&db->base);
+        *wanted = schema_version();
+    driver_free(&db->base);
     return e;
 }

@@ -1,13 +1,14 @@
-/* The engine of the db port for many nodes: PostgreSQL 13 or newer, through libpq.
+/* The driver of the db port for many nodes: PostgreSQL 13 or newer, through libpq.
  *
  * What it promises beside port/db.h, and where a network and several writers ask for other words:
- *  - Several jobs run at a time, each writer on a connection of its own; run() and done() are
- *    called on any of the writers' threads, the commit hook by one thread at a time. Every
- *    transaction is SERIALIZABLE: check-then-write code behaves as if jobs ran one after the other.
+ *  - Several jobs run at a time, each writer on a connection of its own; run() is called on any of
+ *    the writers' threads, the commit hook and done() on a thread of their own, which may wait: the
+ *    writers go on with what shares no actor or object. Every transaction is SERIALIZABLE:
+ *    check-then-write code behaves as if jobs ran one after the other.
  *  - Order. Jobs whose events share an actor or an object are told (hook, done) in the order of
- *    their commits. Others are told in any order; with writers = 1 everything is in the order of
- *    submission. This holds within one process: what other nodes commit is told by other means.
- *    So a job sees what an earlier one wrote once that one's done() was called.
+ *    their commits. Others are told in any order; with writers = 1 all that have events are told in
+ *    the order of submission. This holds within one process: what other nodes commit is told by
+ *    other means. So a job sees what an earlier one wrote once that one's done() was called.
  *  - A transaction is run again after a serialization failure, a deadlock or a lost connection, a
  *    bounded number of times; then its job ends as ERR_UNAVAILABLE.
  *  - When many jobs wait, a writer runs several in one transaction (at most group_max): one COMMIT

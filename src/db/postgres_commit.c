@@ -1,4 +1,4 @@
-/* COMMIT, its lost answer, and telling in order.
+/* COMMIT, its lost answer, and the order of telling.
  *
  * COMMIT travels together with the writes that were not looked at yet: when one of them failed, the
  * server skips everything behind it, COMMIT included, and nothing has happened. Before it is sent
@@ -27,7 +27,7 @@
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/log.h"
-#include "db/postgres_engine.h"
+#include "db/postgres_driver.h"
 
 enum { EVENTS_KEEP = 64, LOOK_AGAIN_MS = 50 };
 
@@ -105,11 +105,11 @@ void pg_order_leave(struct pg_order *o, const struct pg_turn *turn)
     pthread_cond_broadcast(&o->left);
 }
 
-/* ---- telling ---- */
+/* ---- answers ---- */
 
-void pg_answer(struct pg_writer *w, struct pg_slot *slot)
+void pg_answer(struct pg_db *db, struct pg_slot *slot)
 {
-    struct pg_writers *all = &w->db->writers;
+    struct pg_writers *all = &db->writers;
     struct db_job *job = slot->job;
     if (slot->result == OK)
         FAULT(outbox_after_commit);
@@ -121,40 +121,6 @@ void pg_answer(struct pg_writer *w, struct pg_slot *slot)
         event_list_done(&slot->events);
     job->result = slot->result;
     job->done(job, slot->result, job->detail);
-}
-
-/* One call for all jobs of a transaction: what the hook does may be a round trip of its own, and
- * only one hook runs at a time. */
-static void tell_hook(struct pg_writer *w)
-{
-    struct pg_writers *all = &w->db->writers;
-    struct db *db = &w->db->base;
-    const struct event_list *events = NULL;
-    size_t with_events = 0;
-    event_list_clear(&w->told);
-    for (size_t i = 0; i < w->count; i++) {
-        if (w->slots[i].result || w->slots[i].events.count == 0)
-            continue;
-        events = &w->slots[i].events;
-        with_events++;
-    }
-    for (size_t i = 0; with_events > 1 && i < w->count; i++)
-        for (size_t k = 0; !w->slots[i].result && k < w->slots[i].events.count; k++)
-            event_list_add(&w->told, &w->slots[i].events.items[k]);
-    if (with_events > 1)
-        events = &w->told;
-    if (events && db->on_commit) {
-        pthread_mutex_lock(&all->hook_lock);
-        db->on_commit(db->on_commit_ctx, events->items, events->count);
-        pthread_mutex_unlock(&all->hook_lock);
-    }
-}
-
-static void answer_all(struct pg_writer *w)
-{
-    tell_hook(w);
-    for (size_t i = 0; i < w->count; i++)
-        pg_answer(w, &w->slots[i]);
 }
 
 /* ---- a lost answer ---- */
@@ -237,7 +203,7 @@ static enum fate look_up(struct pg_writer *w, const struct lost *lost)
 void pg_ids_reach(struct pg_writer *w)
 {
     uint64_t floor = id_at(w->link.begun_ms, 0, 0);
-    if (floor < PG_ID_FLOOR_LIMIT)
+    if (floor < SCHEMA_ID_LIMIT)
         id_gen_raise(w->db->base.ids, floor);
 }
 
@@ -328,24 +294,14 @@ enum pg_end pg_commit(struct pg_writer *w, struct pg_tx *tx)
         return end_of(tx);
     if (succeeded == 0 || !tx->begun) {
         pg_tx_roll_back(tx);
-        answer_all(w);
+        pg_apply(w, &(struct pg_turn){0});
         return PG_ENDED;
     }
     pg_order_enter(&all->order, &turn);
     enum pg_end end = send_commit(w, tx);
     if (end == PG_ENDED)
-        answer_all(w);
-    pg_order_leave(&all->order, &turn);
+        pg_apply(w, &turn);
+    else
+        pg_order_leave(&all->order, &turn);
     return end;
-}
-
-void pg_tx_roll_back(struct pg_tx *tx)
-{
-    struct pg_link *l = tx->link;
-    if (l->streaming)
-        pg_rows_put_aside(l->streaming);
-    pg_link_settle(l);
-    if (tx->begun && !l->lost && pg_link_control(l, "ROLLBACK"))
-        pg_link_settle(l);
-    l->failed = l->has_rows = false;
 }

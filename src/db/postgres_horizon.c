@@ -23,7 +23,7 @@
 #include "base/check.h"
 #include "base/id.h"
 #include "base/log.h"
-#include "db/postgres_engine.h"
+#include "db/postgres_driver.h"
 
 enum { PATIENCE_MS = 2000, WARN_EVERY_MS = 10000, TIME_TRIES = 5, GOOD_ERROR_US = 200 };
 
@@ -79,8 +79,9 @@ static void warn_hidden(struct pg_watch *w, int64_t hidden)
               LOG_INT("hidden", hidden));
 }
 
-enum err pg_watch_horizon(struct pg_watch *w, uint64_t *id)
+enum err pg_watch_horizon(struct db *db, uint64_t *id)
 {
+    struct pg_watch *w = &pg_of(db)->watch;
     struct oldest oldest;
     char detail[TX_DETAIL_MAX];
     pthread_mutex_lock(&w->lock);
@@ -129,8 +130,9 @@ static enum err measure(struct pg_link *l, int64_t *offset_us, int64_t *error_us
     return OK;
 }
 
-enum err pg_watch_now(struct pg_watch *w, int64_t *wall_ms, int64_t *error_us)
+enum err pg_watch_now(struct db *db, int64_t *wall_ms, int64_t *error_us)
 {
+    struct pg_watch *w = &pg_of(db)->watch;
     int64_t offset = 0, error = 0;
     char detail[TX_DETAIL_MAX];
     pthread_mutex_lock(&w->lock);

@@ -12,13 +12,14 @@
  * stopped or cut off, and the connection is given up. (Looking up a host's name is the system's
  * resolver's matter, which has its own timeouts.) */
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
-#include "db/postgres_engine.h"
+#include "db/postgres_driver.h"
 
 /* ---- errors ---- */
 
@@ -294,9 +295,9 @@ bool pg_link_settle(struct pg_link *l)
         if (r)
             take_answer(l, &s, r);
         bool whole = !r || s.kind == PG_SENT_SYNC;
-        if (r && s.kind == PG_SENT_OPENING && PQresultStatus(r) == PGRES_TUPLES_OK) {
-            CHECK(l->opening_count < PG_OPENINGS_MAX);
-            l->openings[l->opening_count++] = r;
+        if (r && s.kind == PG_SENT_FIRST && PQresultStatus(r) == PGRES_TUPLES_OK) {
+            CHECK(l->first_count < PG_FIRST_MAX);
+            l->first[l->first_count++] = r;
         } else {
             PQclear(r);
         }
@@ -334,7 +335,7 @@ bool pg_link_ask(struct pg_link *l, const char *sql, const char *const *values, 
     return pg_link_settle(l) && !l->failed;
 }
 
-/* ---- opening ---- */
+/* ---- life cycle ---- */
 
 static void be_silent(void *arg, const PGresult *result)
 {
@@ -345,8 +346,8 @@ static void be_silent(void *arg, const PGresult *result)
 static PGconn *start(struct pg_db *db, enum pg_role role)
 {
     char silence_ms[24];
-    snprintf(silence_ms, sizeof silence_ms, "%lld",
-             (long long)(db->config.statement_timeout_ms + PG_SILENCE_MS));
+    snprintf(silence_ms, sizeof silence_ms, "%" PRId64,
+             db->config.statement_timeout_ms + PG_SILENCE_MS);
     const char *const names[] = {
         "keepalives_idle", "keepalives_interval", "tcp_user_timeout", "target_session_attrs",
         "dbname",          "client_encoding",     "application_name", NULL};
@@ -418,6 +419,7 @@ static bool open_now(struct pg_link *l)
 {
     l->handle = start(l->db, l->role);
     CHECK(l->handle);
+    map_init(&l->statements, sizeof(struct pg_statement_slot), sizeof(uint64_t));
     PQsetNoticeReceiver(l->handle, be_silent, NULL);
     return connect_within(l) && PQsetnonblocking(l->handle, 1) == 0 && apply_settings(l) &&
            PQenterPipelineMode(l->handle) == 1;

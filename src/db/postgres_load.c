@@ -1,4 +1,4 @@
-/* COPY, which the engine's pipelines cannot do: a connection of its own, in libpq's ordinary
+/* COPY, which the driver's pipelines cannot do: a connection of its own, in libpq's ordinary
  * blocking way, because nobody waits for a load but the person who started it. It is not named as a
  * writer, so the horizon does not wait for it: what it stores is there before any node is. */
 #include "db/postgres_load.h"

@@ -1,5 +1,5 @@
 /* The pool of connections for reads. A read borrows one, holds one snapshot (REPEATABLE READ, READ
- * ONLY) from its first statement to its last, and gives it back. As in the SQLite engine the number
+ * ONLY) from its first statement to its last, and gives it back. As in the SQLite driver the number
  * of connections is the limit on reads at a time, and who finds none waits at most read_wait_ms.
  *
  * Connections are opened when they are first needed. One that turns out to be dead (the server was
@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "db/postgres_engine.h"
+#include "db/postgres_driver.h"
 
 /* One snapshot. *again: the connection was lost, or the server undid the read for its own reasons:
  * the same may succeed now. */
@@ -40,8 +40,9 @@ enum err pg_readers_run_on(struct pg_link *l, tx_fn run, void *arg, char *detail
     return again ? run_once(l, run, arg, detail, &again) : e;
 }
 
-enum err pg_readers_run(struct pg_readers *r, tx_fn run, void *arg, char *detail)
+enum err pg_readers_run(struct db *db, tx_fn run, void *arg, char *detail)
 {
+    struct pg_readers *r = &pg_of(db)->readers;
     struct pg_link *l = idle_take(&r->idle, r->db->config.read_wait_ms);
     if (!l)
         return ERR_OVERLOADED;

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "db/postgres_engine.h"
+#include "db/postgres_driver.h"
 
 enum {
     OID_BOOL = 16,

@@ -4,17 +4,16 @@
  * wait for the first one and then find nothing left to do, and a failure leaves what was there. The
  * version is in meta, as in SQLite. A higher version than ours is refused at the start; a node that
  * already runs is not disturbed, because migrations only add (tables, indexes, columns with a
- * default): what the version before reads and writes stays as it is.
- *
- * schema/postgres.sql always holds the newest tables; a change of them adds a migration that leads
- * there and raises PG_SCHEMA_VERSION together with SQLite's. */
+ * default): what the version before reads and writes stays as it is. (Schema 5 takes tables away,
+ * those of the duplicate memory: no rule of an earlier version used it.) */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/id.h"
-#include "db/postgres_engine.h"
+#include "db/postgres_driver.h"
+#include "db/schema.h"
 
 #define ADVISORY_LOCK "5063812098665367110" /* "FanTailF": ours among a database's users */
 
@@ -64,68 +63,47 @@ static bool set_version(struct pg_link *l, int version)
                        values, 1, NULL, 0);
 }
 
-static enum err migrate(struct pg_link *l, const struct pg_migration *migrations, size_t n,
+static enum err migrate(struct pg_link *l, const struct schema_step *steps, size_t n,
                         char detail[TX_DETAIL_MAX])
 {
-    char text[24];
-    int known = n ? migrations[n - 1].to : PG_SCHEMA_VERSION;
-    if (!pg_link_ask(l, "SELECT value FROM meta WHERE name = 'schema'", NULL, 0, text, sizeof text))
-        return fail(l, "reading the schema's version", detail);
-    int64_t version = strtoll(text, NULL, 10);
-    if (version < 1) {
-        snprintf(detail, TX_DETAIL_MAX, "the database has tables of another program");
-        return ERR_STORAGE_FAILED;
-    }
-    if (version > known) {
-        snprintf(detail, TX_DETAIL_MAX,
-                 "the database was written by a newer version (schema %lld, this program knows %d)",
-                 (long long)version, known);
-        return ERR_STORAGE_FAILED;
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (migrations[i].to != version + 1)
-            continue;
-        if (!run_script(l, migrations[i].sql) || !set_version(l, migrations[i].to)) {
+    int version = 0;
+    size_t first = n;
+    enum err e = pg_schema_look(l, &version, detail);
+    if (!e)
+        e = schema_first_step("the database", version, steps, n, &first, detail);
+    if (e || first == n)
+        return e;
+    for (size_t i = first; i < n; i++) {
+        if (!run_script(l, steps[i].postgres)) {
             char doing[60];
-            snprintf(doing, sizeof doing, "migration to schema %d", migrations[i].to);
+            snprintf(doing, sizeof doing, "migration to schema %d", steps[i].to);
             return fail(l, doing, detail);
         }
-        version++;
     }
-    if (version == known)
-        return OK;
-    snprintf(detail, TX_DETAIL_MAX, "the database has schema %lld, from which nothing leads to %d",
-             (long long)version, known);
-    return ERR_STORAGE_FAILED;
+    return set_version(l, steps[n - 1].to) ? OK : fail(l, "noting the schema's version", detail);
 }
 
-static enum err prepare_locked(struct pg_link *l, const struct pg_migration *migrations, size_t n,
+static enum err prepare_locked(struct pg_link *l, const struct schema_step *steps, size_t n,
                                char detail[TX_DETAIL_MAX])
 {
-    char there[8], patience[60];
+    char patience[60];
     snprintf(patience, sizeof patience, "SET LOCAL statement_timeout = %d", MIGRATION_MS);
     if (!run(l, patience) || !run(l, "SET LOCAL lock_timeout = 0") ||
         !run(l, "SELECT pg_advisory_xact_lock(" ADVISORY_LOCK ")"))
         return fail(l, "locking the schema", detail);
-    if (!pg_link_ask(l, "SELECT CASE WHEN to_regclass('meta') IS NULL THEN 'no' ELSE 'yes' END",
-                     NULL, 0, there, sizeof there))
-        return fail(l, "looking for the tables", detail);
-    if (strcmp(there, "no") == 0 &&
-        (!run_script(l, postgres_schema_sql) || !set_version(l, PG_SCHEMA_VERSION)))
-        return fail(l, "creating the tables", detail);
-    return migrate(l, migrations, n, detail);
+    return migrate(l, steps, n, detail);
 }
 
 /* READ COMMITTED: who waited for the lock must see what the one before did. Under another name than
  * a writer's: it commits no events, and the horizon need not wait for it. */
-enum err pg_schema_prepare(struct pg_link *l, const struct pg_migration *migrations, size_t n,
+enum err pg_schema_prepare(struct pg_link *l, const struct schema_step *steps, size_t n,
                            char detail[TX_DETAIL_MAX])
 {
     if (!run(l, "SET application_name = '" PG_SCHEMA_NAME "'") ||
         !run(l, "BEGIN ISOLATION LEVEL READ COMMITTED"))
         return fail(l, "beginning", detail);
     l->patience_ms = MIGRATION_MS;
-    enum err e = prepare_locked(l, migrations, n, detail);
+    enum err e = prepare_locked(l, steps, n, detail);
     l->patience_ms = l->db->config.statement_timeout_ms;
     if (e == OK && !run(l, "COMMIT"))
         e = fail(l, "keeping the tables", detail);
@@ -156,26 +134,33 @@ enum err pg_schema_look(struct pg_link *l, int *version, char detail[TX_DETAIL_M
 
 /* ---- ids ---- */
 
+static bool raise_to(struct pg_link *l, const char *sql, struct id_gen *ids)
+{
+    char text[24];
+    if (!pg_link_ask(l, sql, NULL, 0, text, sizeof text))
+        return false;
+    uint64_t highest = strtoull(text, NULL, 10);
+    if (highest > 0)
+        id_gen_raise(ids, highest);
+    return true;
+}
+
 static enum err raise_ids(struct pg_link *l, struct id_gen *ids, char detail[TX_DETAIL_MAX])
 {
-    static const char *const tables[] = {"accounts", "posts",    "comments",   "outbox", "groups",
-                                         "api_keys", "sessions", "deliveries", "jobs"};
     /* Positions in the stream of events are kept in meta. Events that were delivered and trimmed
      * are known only by them, and a new event below such a mark would count as delivered. */
-    char sql[240], text[24];
+    char sql[240];
     snprintf(sql, sizeof sql,
              "SELECT max(CAST(value AS NUMERIC)) FROM meta "
              "WHERE value ~ '^[0-9]{1,19}$' AND CAST(value AS NUMERIC) < %lld",
-             (long long)PG_ID_FLOOR_LIMIT);
-    for (size_t i = 0; i <= COUNT_OF(tables); i++) {
-        if (!pg_link_ask(l, sql, NULL, 0, text, sizeof text))
+             (long long)SCHEMA_ID_LIMIT);
+    if (!raise_to(l, sql, ids))
+        return fail(l, "reading the highest ids", detail);
+    for (size_t i = 0; i < schema_table_count; i++) {
+        snprintf(sql, sizeof sql, "SELECT max(id) FROM %s WHERE id < %lld", schema_tables[i].name,
+                 (long long)SCHEMA_ID_LIMIT);
+        if (schema_has_column(&schema_tables[i], "id") && !raise_to(l, sql, ids))
             return fail(l, "reading the highest ids", detail);
-        uint64_t highest = strtoull(text, NULL, 10);
-        if (highest > 0)
-            id_gen_raise(ids, highest);
-        if (i < COUNT_OF(tables))
-            snprintf(sql, sizeof sql, "SELECT max(id) FROM %s WHERE id < %lld", tables[i],
-                     (long long)PG_ID_FLOOR_LIMIT);
     }
     return OK;
 }

@@ -1,5 +1,5 @@
 /* Statements: each SQL text is prepared once per connection and found again by its address, as in
- * the SQLite engine; arguments travel in binary with types given by their kinds.
+ * the SQLite driver; arguments travel in binary with types given by their kinds.
  *
  * The types of a statement's parameters are those of the first call. A parameter that was NULL so
  * far has no type of ours (the server infers one); when it gets a value, the statement is prepared
@@ -15,9 +15,9 @@
  *  - The transaction's own id must be known before COMMIT is sent, or a lost answer could not be
  *    looked up. The question for it travels with the first statement that waits after a write.
  *
- * Jobs that name their openings (port/db.h) need not wait for them one by one: a group's are sent
- * together, and each job finds its own answer there. So a group of posts is two trips: all its
- * counters, then all its rows with COMMIT. */
+ * Jobs that name their first statements (port/db.h) need not wait for them one by one: a group's
+ * are sent together, and each job finds its own answer there. So a group of posts is two trips: all
+ * its counters, then all its rows with COMMIT. */
 #include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +25,10 @@
 #include <strings.h>
 
 #include "base/check.h"
-#include "base/hash.h"
-#include "db/postgres_engine.h"
+#include "db/postgres_driver.h"
 #include "db/sql_text.h"
 
 enum {
-    SLOTS = 2 * PG_STATEMENTS_MAX,
     OID_BYTEA = 17,
     OID_INT8 = 20,
     OID_TEXT = 25,
@@ -38,50 +36,6 @@ enum {
     SCRATCH_KEEP_BYTES = 65536,
     MESSAGES_OF_ONE = 12 /* the most that one statement sends: BEGIN, PREPARE, savepoints, … */
 };
-
-/* ---- failures ---- */
-
-void pg_tx_poison(struct pg_tx *tx, enum err e, enum pg_trouble trouble, const char *detail)
-{
-    if (tx->poison)
-        return;
-    tx->poison = e;
-    tx->trouble = trouble;
-    snprintf(tx->base.detail, TX_DETAIL_MAX, "%s", detail);
-}
-
-enum err pg_tx_misuse(struct pg_tx *tx, const char *what, const char *sql)
-{
-    char detail[TX_DETAIL_MAX];
-    snprintf(detail, sizeof detail, "%s: %.120s", what, sql);
-    pg_tx_poison(tx, ERR_INTERNAL, PG_REFUSED, detail);
-    return ERR_INTERNAL;
-}
-
-void pg_tx_lose(struct pg_tx *tx)
-{
-    char detail[TX_DETAIL_MAX];
-    pg_failure_describe(&tx->link->failure, detail);
-    pg_tx_poison(tx, ERR_UNAVAILABLE, PG_LOST, detail);
-}
-
-enum err pg_tx_take_failure(struct pg_tx *tx)
-{
-    struct pg_link *l = tx->link;
-    tx->deferred = 0;
-    if (l->lost) {
-        pg_tx_lose(tx);
-    } else if (l->failed) {
-        char detail[TX_DETAIL_MAX];
-        enum err e = pg_failure_kind(&l->failure, l->role);
-        pg_failure_describe(&l->failure, detail);
-        pg_tx_poison(tx, e, pg_failure_trouble(&l->failure), detail);
-    } else if (l->has_rows) {
-        pg_tx_misuse(tx, "a statement with rows was run as one without", "");
-    }
-    l->failed = l->has_rows = false;
-    return tx->poison;
-}
 
 /* ---- rewriting ---- */
 
@@ -93,30 +47,15 @@ static bool has_alias(const char *p)
     return (p[0] == 'A' || p[0] == 'a') && (p[1] == 'S' || p[1] == 's') && !sql_is_word(p[2]);
 }
 
+static void write_ids(struct buf *out, struct str parameter, const char *rest)
+{
+    buf_printf(out, "(SELECT unnest(%.*s::bigint[]) AS id)%s", STR_ARG(parameter),
+               has_alias(rest) ? "" : " AS ids");
+}
+
 void pg_statement_rewrite(const char *sql, struct buf *out)
 {
-    char quote = 0;
-    for (const char *p = sql; *p;) {
-        struct str parameter;
-        size_t length = 0;
-        if (quote) {
-            if (*p == quote)
-                quote = 0;
-        } else if (*p == '\'' || *p == '"') {
-            quote = *p;
-        } else if (p == sql || !sql_is_word(p[-1])) {
-            length = sql_match_ids(p, &parameter);
-        }
-        if (length) {
-            p += length;
-            buf_printf(out, "(SELECT unnest(%.*s::bigint[]) AS id)%s", STR_ARG(parameter),
-                       has_alias(p) ? "" : " AS ids");
-        } else {
-            buf_append(out, p, 1);
-            p++;
-        }
-    }
-    buf_append(out, "", 1);
+    (void)sql_rewrite_ids(sql, out, write_ids);
 }
 
 /* A LIMIT inside parentheses says nothing about the rows that come out. */
@@ -137,25 +76,6 @@ int pg_statement_find_limit(const char *sql)
     return found;
 }
 
-/* The highest $n outside quotes. */
-static int count_parameters(const char *sql)
-{
-    int highest = 0;
-    char quote = 0;
-    for (const char *p = sql; *p; p++) {
-        if (quote) {
-            if (*p == quote)
-                quote = 0;
-        } else if (*p == '\'' || *p == '"') {
-            quote = *p;
-        } else if (*p == '$') {
-            int n = atoi(p + 1);
-            highest = n > highest ? n : highest;
-        }
-    }
-    return highest;
-}
-
 static bool is_select(const char *sql)
 {
     sql += strspn(sql, " \t\r\n(");
@@ -173,12 +93,10 @@ static void statement_free(struct pg_statement *s)
 
 void pg_statements_free(struct pg_link *l)
 {
-    for (size_t i = 0; l->slots && i < SLOTS; i++)
-        if (l->slots[i])
-            statement_free(l->slots[i]);
-    free(l->slots);
-    l->slots = NULL;
-    l->statement_count = 0;
+    for (struct pg_statement_slot *s = map_next(&l->statements, NULL); s;
+         s = map_next(&l->statements, s))
+        statement_free(s->statement);
+    map_done(&l->statements);
 }
 
 static struct pg_statement *statement_new(const char *sql)
@@ -193,7 +111,7 @@ static struct pg_statement *statement_new(const char *sql)
     s->original = strdup(sql);
     s->text = text.ptr;
     CHECK(s->original);
-    s->parameter_count = count_parameters(sql);
+    s->parameter_count = sql_parameter_count(sql);
     s->limit_parameter = (int8_t)pg_statement_find_limit(sql);
     s->is_write = !is_select(sql);
     return s;
@@ -201,20 +119,14 @@ static struct pg_statement *statement_new(const char *sql)
 
 static struct pg_statement *find(struct pg_link *l, const char *sql)
 {
-    if (!l->slots) {
-        l->slots = calloc(SLOTS, sizeof(struct pg_statement *));
-        CHECK(l->slots);
+    struct pg_statement_slot *slot = map_put(&l->statements, &(uint64_t){(uintptr_t)sql}, NULL);
+    CHECK(slot);
+    if (slot->statement) {
+        CHECK(strcmp(slot->statement->original, sql) == 0);
+        return slot->statement;
     }
-    size_t i = hash_u64((uint64_t)(uintptr_t)sql) & (SLOTS - 1);
-    while (l->slots[i] && l->slots[i]->sql != sql)
-        i = (i + 1) & (SLOTS - 1);
-    if (l->slots[i]) {
-        CHECK(strcmp(l->slots[i]->original, sql) == 0);
-        return l->slots[i];
-    }
-    CHECK(l->statement_count < PG_STATEMENTS_MAX); /* texts are literals, and not so many */
-    l->statement_count++;
-    return l->slots[i] = statement_new(sql);
+    CHECK(l->statements.count <= PG_STATEMENTS_MAX); /* texts are literals, and not so many */
+    return slot->statement = statement_new(sql);
 }
 
 static Oid type_of(const struct db_value *v)
@@ -302,11 +214,7 @@ static enum err bind_bytes(struct pg_tx *tx, const struct db_value *v)
 static enum err bind(struct pg_tx *tx, const struct db_value *args, size_t n, struct arguments *a)
 {
     struct buf *lists = &tx->link->scratch;
-    if (lists->cap > SCRATCH_KEEP_BYTES) {
-        buf_done(lists);
-        buf_init(lists, 0);
-    }
-    buf_clear(lists);
+    buf_recycle(lists, SCRATCH_KEEP_BYTES);
     for (size_t i = 0; i < n; i++) {
         const struct db_value *v = &args[i];
         enum err e = OK;
@@ -468,46 +376,46 @@ static enum err exec_carefully(struct pg_tx *tx, struct pg_statement *s,
     return tx->poison ? tx->poison : ERR_CONFLICT;
 }
 
-/* ---- openings ---- */
+/* ---- first statements ---- */
 
-enum err pg_tx_open_jobs(struct pg_tx *tx, const struct db_opening *const *openings, size_t n,
+enum err pg_tx_run_first(struct pg_tx *tx, const struct db_statement *const *firsts, size_t n,
                          PGresult **results)
 {
     struct pg_link *l = tx->link;
-    CHECK(n <= PG_OPENINGS_MAX && l->opening_count == 0);
+    CHECK(n <= PG_FIRST_MAX && l->first_count == 0);
     for (size_t i = 0; i < n; i++) {
-        const struct db_opening *o = openings[i];
+        const struct db_statement *o = firsts[i];
         struct pg_statement *s = open_statement(tx, o->sql, o->count);
-        if (!s || send_statement(tx, s, o->args, o->count, PG_SENT_OPENING))
+        if (!s || send_statement(tx, s, o->args, o->count, PG_SENT_FIRST))
             break;
     }
     if (!tx->poison && !end_round(tx))
         pg_link_settle(l);
     enum err e = pg_tx_take_failure(tx);
-    if (!e && l->opening_count != n)
-        e = pg_tx_misuse(tx, "an opening must return rows", openings[0]->sql);
-    for (size_t i = 0; i < l->opening_count; i++) {
+    if (!e && l->first_count != n)
+        e = pg_tx_misuse(tx, "a first statement must return rows", firsts[0]->sql);
+    for (size_t i = 0; i < l->first_count; i++) {
         if (e)
-            PQclear(l->openings[i]);
+            PQclear(l->first[i]);
         else
-            results[i] = l->openings[i];
+            results[i] = l->first[i];
     }
-    l->opening_count = 0;
+    l->first_count = 0;
     return e;
 }
 
-void pg_tx_give_opening(struct pg_tx *tx, const struct db_opening *opening, PGresult *result)
+void pg_tx_give_first(struct pg_tx *tx, const struct db_statement *first, PGresult *result)
 {
-    tx->opening = opening;
-    tx->opened = result;
+    tx->first = first;
+    tx->first_result = result;
     tx->wrote = PQntuples(result) > 0;
 }
 
-bool pg_tx_end_opening(struct pg_tx *tx)
+bool pg_tx_end_first(struct pg_tx *tx)
 {
-    bool left = tx->opened && PQntuples(tx->opened) > 0;
-    PQclear(tx->opened);
-    tx->opened = NULL;
+    bool left = tx->first_result && PQntuples(tx->first_result) > 0;
+    PQclear(tx->first_result);
+    tx->first_result = NULL;
     return left;
 }
 
@@ -519,22 +427,21 @@ static bool is_same_value(const struct db_value *a, const struct db_value *b)
            (a->kind == DB_KIND_I64 ? a->number == b->number : str_eq(a->bytes, b->bytes));
 }
 
-static bool is_opening(const struct pg_tx *tx, const char *sql, const struct db_value *args,
-                       size_t n)
+static bool is_first(const struct pg_tx *tx, const char *sql, const struct db_value *args, size_t n)
 {
-    const struct db_opening *o = tx->opening;
+    const struct db_statement *o = tx->first;
     bool same = sql == o->sql && n == o->count;
     for (size_t i = 0; same && i < n; i++)
         same = is_same_value(&args[i], &o->args[i]);
     return same;
 }
 
-static enum err take_opening(struct pg_tx *tx, struct db_rows *rows)
+static enum err take_first(struct pg_tx *tx, struct db_rows *rows)
 {
     struct pg_rows *r = pg_rows_open(tx);
     rows->statement = r;
-    pg_rows_put(r, tx->opened);
-    tx->opened = NULL;
+    pg_rows_put(r, tx->first_result);
+    tx->first_result = NULL;
     return OK;
 }
 
@@ -542,8 +449,8 @@ enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_val
                            int64_t *changed)
 {
     struct pg_tx *tx = (struct pg_tx *)base;
-    if (tx->opened)
-        pg_tx_misuse(tx, "not the opening that was named", sql);
+    if (tx->first_result)
+        pg_tx_misuse(tx, "not the first statement that was named", sql);
     struct pg_statement *s = open_statement(tx, sql, n);
     if (!s)
         return tx->poison;
@@ -591,10 +498,10 @@ enum err pg_statement_query(struct tx *base, const char *sql, const struct db_va
     struct pg_tx *tx = (struct pg_tx *)base;
     struct pg_link *l = tx->link;
     *rows = (struct db_rows){.tx = base};
-    if (tx->opened && !tx->poison && is_opening(tx, sql, args, n))
-        return take_opening(tx, rows);
-    if (tx->opened)
-        pg_tx_misuse(tx, "not the opening that was named", sql);
+    if (tx->first_result && !tx->poison && is_first(tx, sql, args, n))
+        return take_first(tx, rows);
+    if (tx->first_result)
+        pg_tx_misuse(tx, "not the first statement that was named", sql);
     struct pg_statement *s = open_statement(tx, sql, n);
     rows->error = tx->poison;
     if (!s)
@@ -620,29 +527,4 @@ enum err pg_statement_query(struct tx *base, const char *sql, const struct db_va
         rows->statement = NULL;
     }
     return rows->error;
-}
-
-/* ---- transactions ---- */
-
-void pg_tx_next_job(struct pg_tx *tx)
-{
-    tx->base.events = (struct event_list){0};
-    tx->base.detail[0] = '\0';
-    tx->wrote = false;
-}
-
-void pg_tx_begin(struct pg_tx *tx, struct pg_link *l, bool writable)
-{
-    *tx = (struct pg_tx){.link = l};
-    tx->base.db = &l->db->base;
-    tx->base.ids = l->db->base.ids;
-    tx->base.writable = writable;
-    pg_tx_next_job(tx);
-}
-
-enum err pg_tx_end_job(struct pg_tx *tx, enum err result)
-{
-    while (tx->open)
-        pg_rows_close(tx->open);
-    return tx->poison ? tx->poison : result;
 }

@@ -8,9 +8,9 @@
  * the common case; after anything else the transaction is undone and its jobs are run apart, each
  * in one of its own.
  *
- * Jobs that follow each other in the queue with the same opening have their openings run in one
- * trip, before the first of them. They go in the order of their ids: two groups that want the same
- * rows wait for each other, at worst, and never in a circle.
+ * Jobs that follow each other in the queue with the same first statement have their first
+ * statements run in one trip, before the first of them. They go in the order of their ids: two
+ * groups that want the same rows wait for each other, at worst, and never in a circle.
  *
  * Transactions that get in each other's way (SERIALIZABLE fails one of them) are run again. Fewer
  * writers in larger groups get in each other's way less: each failure halves the number of
@@ -30,7 +30,8 @@
 #include <time.h>
 
 #include "base/check.h"
-#include "db/postgres_engine.h"
+#include "base/sync.h"
+#include "db/postgres_driver.h"
 
 enum {
     CONTENTION_TRIES = 20,
@@ -45,8 +46,9 @@ enum {
 
 /* ---- the queue ---- */
 
-enum err pg_writers_submit(struct pg_writers *all, struct db_job *job)
+enum err pg_writers_submit(struct db *db, struct db_job *job)
 {
+    struct pg_writers *all = &pg_of(db)->writers;
     job->next = NULL;
     job->events = (struct event_list){0};
     job->result = OK;
@@ -90,15 +92,15 @@ static void put_in_slot(struct pg_writer *w, struct db_job *job)
     struct pg_slot *slot = &w->slots[w->count++];
     slot->job = job;
     slot->result = OK;
-    slot->opened = NULL;
+    slot->first_result = NULL;
 }
 
-/* `opening`: only one that begins with it; NULL: any. */
-static bool take_more(struct pg_writer *w, const char *opening)
+/* `first`: only one that begins with it; NULL: any. */
+static bool take_more(struct pg_writer *w, const char *first)
 {
     struct pg_writers *all = &w->db->writers;
     pthread_mutex_lock(&all->lock);
-    bool fits = all->head && (!opening || all->head->opening.sql == opening);
+    bool fits = all->head && (!first || all->head->first.sql == first);
     struct db_job *job = fits ? take_locked(all) : NULL;
     pthread_mutex_unlock(&all->lock);
     if (job)
@@ -125,11 +127,7 @@ static void sleep_locked(struct pg_writers *all)
         pthread_cond_wait(&all->wake, &all->lock);
         return;
     }
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += STALLED_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    struct timespec until = cond_deadline(STALLED_MS);
     (void)pthread_cond_timedwait(&all->wake, &all->lock, &until);
 }
 
@@ -196,33 +194,32 @@ static void leave(struct pg_writers *all, bool contended)
     pthread_cond_signal(&all->wake); /* who takes a job wakes the next when there is more */
 }
 
-/* ---- openings ---- */
+/* ---- first statements ---- */
 
-static void forget_openings(struct pg_writer *w)
+static void forget_first(struct pg_writer *w)
 {
     for (size_t i = 0; i < w->count; i++) {
-        PQclear(w->slots[i].opened);
-        w->slots[i].opened = NULL;
+        PQclear(w->slots[i].first_result);
+        w->slots[i].first_result = NULL;
     }
 }
 
 static uint64_t id_of(const struct pg_slot *slot)
 {
-    return (uint64_t)slot->job->opening.args[0].number;
+    return (uint64_t)slot->job->first.args[0].number;
 }
 
-/* Runs the openings of the job in slot `at` and of those that follow it with the same one: slots,
- * and jobs taken from the queue up to `share` in all. A single one is left to its job. */
+/* Runs the first statements of the job in slot `at` and of those that follow it with the same one:
+ * slots, and jobs taken from the queue up to `share` in all. A single one is left to its job. */
 static enum err open_ahead(struct pg_writer *w, struct pg_tx *tx, size_t at, size_t share)
 {
-    const char *opening = w->slots[at].job->opening.sql;
-    struct pg_slot *order[PG_OPENINGS_MAX] = {&w->slots[at]};
+    const char *first = w->slots[at].job->first.sql;
+    struct pg_slot *order[PG_FIRST_MAX] = {&w->slots[at]};
     size_t n = 1;
-    if (!opening || tx->careful || w->slots[at].opened)
+    if (!first || tx->careful || w->slots[at].first_result)
         return OK;
-    while (n < PG_OPENINGS_MAX &&
-           (at + n < w->count || (w->count < share && take_more(w, opening))) &&
-           w->slots[at + n].job->opening.sql == opening) {
+    while (n < PG_FIRST_MAX && (at + n < w->count || (w->count < share && take_more(w, first))) &&
+           w->slots[at + n].job->first.sql == first) {
         struct pg_slot *slot = &w->slots[at + n];
         size_t place = n++;
         for (; place > 0 && id_of(order[place - 1]) > id_of(slot); place--)
@@ -231,13 +228,13 @@ static enum err open_ahead(struct pg_writer *w, struct pg_tx *tx, size_t at, siz
     }
     if (n == 1)
         return OK;
-    const struct db_opening *openings[PG_OPENINGS_MAX];
-    PGresult *results[PG_OPENINGS_MAX];
+    const struct db_statement *firsts[PG_FIRST_MAX];
+    PGresult *results[PG_FIRST_MAX];
     for (size_t i = 0; i < n; i++)
-        openings[i] = &order[i]->job->opening;
-    enum err e = pg_tx_open_jobs(tx, openings, n, results);
+        firsts[i] = &order[i]->job->first;
+    enum err e = pg_tx_run_first(tx, firsts, n, results);
     for (size_t i = 0; i < n && !e; i++)
-        order[i]->opened = results[i];
+        order[i]->first_result = results[i];
     return e;
 }
 
@@ -248,9 +245,9 @@ static bool run_slot(struct pg_tx *tx, struct pg_slot *slot)
 {
     struct db_job *job = slot->job;
     pg_tx_next_job(tx);
-    if (slot->opened)
-        pg_tx_give_opening(tx, &job->opening, slot->opened);
-    slot->opened = NULL;
+    if (slot->first_result)
+        pg_tx_give_first(tx, &job->first, slot->first_result);
+    slot->first_result = NULL;
     event_list_clear(&slot->events);
     tx->base.events = slot->events;
     job->detail[0] = '\0';
@@ -258,7 +255,7 @@ static bool run_slot(struct pg_tx *tx, struct pg_slot *slot)
     slot->events = tx->base.events;
     if (slot->result)
         memcpy(job->detail, tx->base.detail, TX_DETAIL_MAX);
-    bool left = pg_tx_end_opening(tx);
+    bool left = pg_tx_end_first(tx);
     return !tx->poison && !(slot->result && tx->wrote) && !left;
 }
 
@@ -268,7 +265,7 @@ static enum pg_end give_up(struct pg_writer *w, struct pg_tx *tx, bool *careful)
 {
     enum pg_trouble trouble = tx->trouble;
     pg_tx_roll_back(tx);
-    forget_openings(w);
+    forget_first(w);
     if (trouble == PG_CONTENTION)
         return PG_AGAIN_LATER;
     if (trouble == PG_LOST)
@@ -284,7 +281,7 @@ static enum pg_end give_up(struct pg_writer *w, struct pg_tx *tx, bool *careful)
         slot->result = tx->poison;
         memcpy(slot->job->detail, tx->base.detail, TX_DETAIL_MAX);
     }
-    pg_answer(w, slot);
+    pg_answer(w->db, slot);
     return PG_ENDED;
 }
 
@@ -334,7 +331,7 @@ static void end_all(struct pg_writer *w, enum err result)
 {
     for (size_t i = 0; i < w->count; i++) {
         w->slots[i].result = result;
-        pg_answer(w, &w->slots[i]);
+        pg_answer(w->db, &w->slots[i]);
     }
 }
 
@@ -422,8 +419,7 @@ void pg_writers_init(struct pg_writers *all, struct pg_db *db)
     all->allowed = all->count;
     all->tail = &all->head;
     pthread_mutex_init(&all->lock, NULL);
-    pthread_mutex_init(&all->hook_lock, NULL);
-    pthread_cond_init(&all->wake, NULL);
+    cond_init(&all->wake);
     pthread_cond_init(&all->room, NULL);
     pg_order_init(&all->order);
     all->list = calloc(all->count, sizeof *all->list);
@@ -470,13 +466,11 @@ void pg_writers_done(struct pg_writers *all)
         pg_link_done(&w->link);
         for (size_t k = 0; k < all->db->config.group_max; k++)
             event_list_done(&w->slots[k].events);
-        event_list_done(&w->told);
         free(w->slots);
     }
     free(all->list);
     pg_order_done(&all->order);
     pthread_cond_destroy(&all->wake);
     pthread_cond_destroy(&all->room);
-    pthread_mutex_destroy(&all->hook_lock);
     pthread_mutex_destroy(&all->lock);
 }

@@ -1,11 +1,12 @@
-/* Reading the SQL texts that both engines share: what each has to rewrite is found here. */
+/* Reading the SQL texts that both drivers share: what each has to rewrite is found here. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#include "base/str.h"
+#include "base/buf.h"
 
 bool sql_is_word(char c);
-/* The length of `ids($N)` at `p`, with the place of `$N`; 0 when it is something else. */
-size_t sql_match_ids(const char *p, struct str *parameter);
+
+/* Copies the text, NUL included, with each `ids($N)` as `write` puts it; `rest` is what follows it.
+ * False: there was none. */
+bool sql_rewrite_ids(const char *sql, struct buf *out,
+                     void (*write)(struct buf *out, struct str parameter, const char *rest));
+int sql_parameter_count(const char *sql); /* the highest $N */

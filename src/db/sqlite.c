@@ -1,4 +1,4 @@
-/* The SQLite engine as a whole: opening in the right order, the vtable, statistics, the end.
+/* The SQLite driver as a whole: opening in the right order, the vtable, statistics, the end.
  *
  * Threads: the writer's own (all changes), the checkpointer's own, and any number of callers who
  * borrow reader connections. Order of the end: the writer finishes its queue, then the checkpointer
@@ -13,12 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/check.h"
-#include "db/sqlite_engine.h"
-
-static struct sqlite_db *engine_of(struct db *db)
-{
-    return (struct sqlite_db *)db;
-}
+#include "db/sqlite_driver.h"
 
 void sqlite_config_default(struct sqlite_config *c)
 {
@@ -35,25 +30,15 @@ void sqlite_config_default(struct sqlite_config *c)
 
 /* ---- the vtable ---- */
 
-static enum err engine_submit(struct db *db, struct db_job *job)
-{
-    return writer_submit(&engine_of(db)->writer, job);
-}
-
-static enum err engine_read(struct db *db, tx_fn run, void *arg, char *detail)
-{
-    return readers_run(&engine_of(db)->readers, run, arg, detail);
-}
-
 static uint64_t size_of_file(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-static void engine_stats(struct db *base, struct db_stats *out)
+static void driver_stats(struct db *base, struct db_stats *out)
 {
-    struct sqlite_db *db = engine_of(base);
+    struct sqlite_db *db = sqlite_of(base);
     struct writer *w = &db->writer;
     *out = (struct db_stats){
         .commits = atomic_load_explicit(&w->commits, memory_order_relaxed),
@@ -72,16 +57,16 @@ static void engine_stats(struct db *base, struct db_stats *out)
     free(log);
 }
 
-static void engine_stop(struct db *db)
+static void driver_stop(struct db *db)
 {
-    writer_stop(&engine_of(db)->writer);
-    checkpointer_stop(&engine_of(db)->checkpointer);
+    writer_stop(&sqlite_of(db)->writer);
+    checkpointer_stop(&sqlite_of(db)->checkpointer);
 }
 
-static void engine_free(struct db *base)
+static void driver_free(struct db *base)
 {
-    struct sqlite_db *db = engine_of(base);
-    engine_stop(base);
+    struct sqlite_db *db = sqlite_of(base);
+    driver_stop(base);
     readers_done(&db->readers);
     checkpointer_done(&db->checkpointer);
     writer_done(&db->writer);
@@ -91,8 +76,8 @@ static void engine_free(struct db *base)
 }
 
 static const struct db_ops ops = {
-    .submit = engine_submit,
-    .read = engine_read,
+    .submit = writer_submit,
+    .read = readers_run,
     .exec = statement_exec,
     .query = statement_query,
     .next = statement_next,
@@ -101,22 +86,19 @@ static const struct db_ops ops = {
     .column_null = statement_null,
     .rows_done = statement_rows_done,
     .backup = sqlite_backup,
-    .stats = engine_stats,
-    .stop = engine_stop,
-    .free = engine_free,
+    .stats = driver_stats,
+    .stop = driver_stop,
+    .free = driver_free,
 };
 
-/* ---- opening ---- */
-
-static const struct migration migrations[] = {
-    {2, sqlite_schema_2_sql}, {3, sqlite_schema_3_sql}, {4, sqlite_schema_4_sql}};
+/* ---- life cycle ---- */
 
 static enum err open_all(struct sqlite_db *db, char detail[TX_DETAIL_MAX])
 {
     enum err e = writer_open(&db->writer, detail);
     if (e == OK)
-        e = schema_prepare(&db->writer.connection, db->config.path, migrations,
-                           COUNT_OF(migrations), detail);
+        e = schema_prepare(&db->writer.connection, db->config.path, schema_steps, schema_step_count,
+                           detail);
     if (e == OK)
         e = schema_raise_ids(&db->writer.connection, db->base.ids, detail);
     if (e == OK)
@@ -152,7 +134,7 @@ enum err db_sqlite_open(const struct sqlite_config *config, struct id_gen *ids, 
 
     enum err e = open_all(db, detail);
     if (e) {
-        engine_free(&db->base);
+        driver_free(&db->base);
         return e;
     }
     *out = &db->base;

@@ -1,4 +1,4 @@
-/* The embedded engine of the db port: SQLite in the data folder, WAL, synchronous=FULL, one
+/* The embedded driver of the db port: SQLite in the data folder, WAL, synchronous=FULL, one
  * writer thread with group commit, a pool of reader connections. */
 #pragma once
 

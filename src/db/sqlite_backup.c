@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "db/sqlite_engine.h"
+#include "db/sqlite_driver.h"
 
 enum { STEP_PAGES = 256 };
 

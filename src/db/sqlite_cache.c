@@ -9,7 +9,7 @@
  * a sixth of what a message cost.
  *
  * So the passing number is called 0, which no page has either and which lies behind no end. */
-#include "db/sqlite_engine.h"
+#include "db/sqlite_driver.h"
 
 enum {
     PAGE_BYTES = 4096, /* SQLite's default; with another it is all as it was, and slower */

@@ -20,7 +20,8 @@
 #include <time.h>
 
 #include "base/check.h"
-#include "db/sqlite_engine.h"
+#include "base/sync.h"
+#include "db/sqlite_driver.h"
 
 enum {
     FRAME_HEADER_BYTES = 24,
@@ -101,11 +102,7 @@ static bool await_work(struct checkpointer *k)
 
 static void pause_before_retry(struct checkpointer *k)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += RETRY_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    struct timespec until = cond_deadline(RETRY_MS);
     pthread_mutex_lock(&k->lock);
     int waited = 0;
     while (!k->stopping && waited != ETIMEDOUT)
@@ -172,11 +169,7 @@ void checkpointer_init(struct checkpointer *k, struct sqlite_db *db)
     pthread_mutex_init(&k->lock, NULL);
     pthread_mutex_init(&k->turn, NULL);
     pthread_mutex_init(&k->gate, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&k->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    cond_init(&k->wake);
 }
 
 enum err checkpointer_open(struct checkpointer *k, struct connection *writer,

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "db/sqlite_engine.h"
+#include "db/sqlite_driver.h"
 
 enum { BUSY_WAIT_MS = 5000 };
 
@@ -166,6 +166,7 @@ enum err connection_open(struct connection *c, const struct sqlite_config *confi
     pthread_once(&once, configure_library);
 
     memset(c, 0, sizeof *c);
+    map_init(&c->statements, sizeof(struct statement_slot), sizeof(uint64_t));
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
     if (role == CONNECTION_WRITER)
         flags |= SQLITE_OPEN_CREATE;

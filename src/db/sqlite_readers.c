@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "db/sqlite_engine.h"
+#include "db/sqlite_driver.h"
 
 enum { BUSY_TRIES = 5 };
 
@@ -36,8 +36,9 @@ static enum err run_once(struct readers *r, struct connection *c, tx_fn run, voi
     return e;
 }
 
-enum err readers_run(struct readers *r, tx_fn run, void *arg, char *detail)
+enum err readers_run(struct db *db, tx_fn run, void *arg, char *detail)
 {
+    struct readers *r = &sqlite_of(db)->readers;
     if (detail)
         detail[0] = '\0';
     struct connection *c = idle_take(&r->idle, r->db->config.read_wait_ms);

@@ -19,11 +19,8 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/hash.h"
 #include "db/sql_text.h"
-#include "db/sqlite_engine.h"
-
-enum { SLOTS = 2 * STATEMENTS_MAX };
+#include "db/sqlite_driver.h"
 
 /* ---- errors ---- */
 
@@ -52,32 +49,15 @@ static enum err fail_misuse(struct sqlite_tx *tx, const char *what, const char *
 
 /* ---- rewriting ---- */
 
+static void write_list(struct buf *out, struct str parameter, const char *rest)
+{
+    (void)rest;
+    buf_printf(out, "(SELECT value AS id FROM json_each(%.*s))", STR_ARG(parameter));
+}
+
 bool statement_rewrite(const char *sql, struct buf *out)
 {
-    bool found = false;
-    char quote = 0;
-    for (const char *p = sql; *p;) {
-        struct str parameter;
-        size_t length = 0;
-        if (quote) {
-            if (*p == quote)
-                quote = 0;
-        } else if (*p == '\'' || *p == '"') {
-            quote = *p;
-        } else if (p == sql || !sql_is_word(p[-1])) {
-            length = sql_match_ids(p, &parameter);
-        }
-        if (length) {
-            found = true;
-            buf_printf(out, "(SELECT value AS id FROM json_each(%.*s))", STR_ARG(parameter));
-            p += length;
-        } else {
-            buf_append(out, p, 1);
-            p++;
-        }
-    }
-    buf_append(out, "", 1);
-    return found;
+    return sql_rewrite_ids(sql, out, write_list);
 }
 
 /* ---- preparing ---- */
@@ -110,12 +90,10 @@ static void statement_free(struct statement *s)
 
 void statements_free(struct connection *c)
 {
-    for (size_t i = 0; i < c->slot_count; i++)
-        if (c->slots[i])
-            statement_free(c->slots[i]);
-    free(c->slots);
-    c->slots = NULL;
-    c->slot_count = c->statement_count = 0;
+    for (struct statement_slot *s = map_next(&c->statements, NULL); s;
+         s = map_next(&c->statements, s))
+        statement_free(s->statement);
+    map_done(&c->statements);
 }
 
 static enum err prepare(struct sqlite_tx *tx, const char *sql, struct statement **out)
@@ -157,18 +135,11 @@ static enum err prepare(struct sqlite_tx *tx, const char *sql, struct statement 
 
 static enum err find(struct sqlite_tx *tx, const char *sql, struct statement **out)
 {
-    struct connection *c = tx->connection;
-    if (!c->slots) {
-        c->slots = calloc(SLOTS, sizeof *c->slots);
-        CHECK(c->slots);
-        c->slot_count = SLOTS;
-    }
-    size_t i = hash_u64((uint64_t)(uintptr_t)sql) & (SLOTS - 1);
-    while (c->slots[i] && c->slots[i]->sql != sql)
-        i = (i + 1) & (SLOTS - 1);
-
-    struct statement *s = c->slots[i];
-    if (s && !s->busy) {
+    struct map *statements = &tx->connection->statements;
+    const uint64_t key = (uintptr_t)sql;
+    const struct statement_slot *known = map_find(statements, &key);
+    if (known && !known->statement->busy) {
+        struct statement *s = known->statement;
         CHECK(strcmp(s->original ? s->original : sqlite3_sql(s->handle), sql) == 0);
         *out = s;
         return OK;
@@ -176,12 +147,13 @@ static enum err find(struct sqlite_tx *tx, const char *sql, struct statement **o
     enum err e = prepare(tx, sql, out);
     if (e)
         return e;
-    if (s || c->statement_count == STATEMENTS_MAX) {
+    struct statement_slot *slot = NULL;
+    if (!known && statements->count < STATEMENTS_MAX)
+        slot = map_put(statements, &key, NULL);
+    if (slot)
+        slot->statement = *out;
+    else
         (*out)->passing = true;
-    } else {
-        c->slots[i] = *out;
-        c->statement_count++;
-    }
     return OK;
 }
 
@@ -194,10 +166,7 @@ static void release(struct statement *s)
         return;
     }
     sqlite3_reset(s->handle);
-    if (s->scratch.cap > SCRATCH_KEEP_BYTES) {
-        buf_done(&s->scratch);
-        buf_init(&s->scratch, 0);
-    }
+    buf_recycle(&s->scratch, SCRATCH_KEEP_BYTES);
 }
 
 /* ---- binding ---- */

@@ -9,7 +9,7 @@
  *
  * Why it is safe: frames become visible to other connections only when COMMIT publishes them in the
  * shared index, and with synchronous=FULL (which connection_open sets everywhere) that comes after
- * the sync. The writing connection's own reads of frames that it spilled early pass through the
+ * the sync. The writing connection's own reads of frames that it wrote early pass through the
  * same handle.
  *
  * A piece that cannot be written is dropped, and SQLite hears of it one call late, when it already
@@ -23,7 +23,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "db/sqlite_engine.h"
+#include "db/sqlite_driver.h"
 
 /* SQLite's own layer takes at most 128 KiB less one byte at a time. */
 enum { GATHER_BYTES = 124 * 1024 };

@@ -31,14 +31,15 @@
 
 #include "base/check.h"
 #include "base/fault.h"
-#include "db/sqlite_engine.h"
+#include "db/sqlite_driver.h"
 
 enum { GROUP_TRIES = 3, GUARDED_GROUPS = 64, EVENTS_KEEP = 64, GROUP_EVENTS_KEEP = 4096 };
 
 /* ---- the queue ---- */
 
-enum err writer_submit(struct writer *w, struct db_job *job)
+enum err writer_submit(struct db *db, struct db_job *job)
 {
+    struct writer *w = &sqlite_of(db)->writer;
     job->next = NULL;
     job->events = (struct event_list){0};
     job->result = OK;

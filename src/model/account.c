@@ -8,7 +8,9 @@
 #include <ctype.h>
 #include <stdio.h>
 
+#include "base/check.h"
 #include "base/id.h"
+#include "model/text.h"
 
 #define ACCOUNT_COLUMNS                                                                            \
     "id, username, display_name, bio, avatar_url, email, state, celebrity, follower_count, "       \
@@ -31,22 +33,10 @@ bool username_normalize(struct str username, char *out, size_t *len)
     return true;
 }
 
-/* A free text of at most max_chars code points; control characters other than line breaks are
- * refused. */
+/* An absent text and an empty one are fine. */
 static enum err check_text(struct tx *tx, struct str text, const char *what, size_t max_chars)
 {
-    if (!text.ptr)
-        return OK;
-    if (!str_is_utf8(text))
-        return tx_fail(tx, ERR_INVALID, "%s is not valid UTF-8", what);
-    if (str_count_chars(text) > max_chars)
-        return tx_fail(tx, ERR_INVALID, "%s is longer than %zu characters", what, max_chars);
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.ptr[i];
-        if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7f)
-            return tx_fail(tx, ERR_INVALID, "%s holds a control character", what);
-    }
-    return OK;
+    return text.len == 0 ? OK : text_check(tx, text, what, max_chars, TEXT_LINES);
 }
 
 static enum err check_url(struct tx *tx, struct str url, const char *what)
@@ -134,15 +124,13 @@ enum err account_create(struct tx *tx, const struct account_new *in, uint64_t *i
 
 static void read_account(struct db_rows *rows, struct arena *arena, struct account *out)
 {
-    struct str avatar = db_text(rows, 4);
-    struct str email = db_text(rows, 5);
     *out = (struct account){
         .id = db_id(rows, 0),
         .username = arena_str(arena, db_text(rows, 1)),
         .display_name = arena_str(arena, db_text(rows, 2)),
         .bio = arena_str(arena, db_text(rows, 3)),
-        .avatar_url = avatar.ptr ? arena_str(arena, avatar) : avatar,
-        .email = email.ptr ? arena_str(arena, email) : email,
+        .avatar_url = arena_str_or_null(arena, db_text(rows, 4)),
+        .email = arena_str_or_null(arena, db_text(rows, 5)),
         .state = (enum account_state)db_i64(rows, 6),
         .celebrity = db_i64(rows, 7) != 0,
         .follower_count = db_i64(rows, 8),
@@ -232,10 +220,8 @@ enum err account_password_hash(struct tx *tx, uint64_t id, struct arena *arena, 
     if (e)
         return e;
     bool found = db_next(&rows);
-    if (found) {
-        struct str stored = db_text(&rows, 0);
-        *hash = stored.ptr ? arena_str(arena, stored) : stored;
-    }
+    if (found)
+        *hash = arena_str_or_null(arena, db_text(&rows, 0));
     e = db_rows_done(&rows);
     if (!e && !found)
         e = tx_fail(tx, ERR_NOT_FOUND, "no such account");
@@ -305,78 +291,40 @@ enum err account_delete(struct tx *tx, uint64_t id)
 enum err account_relationship(struct tx *tx, uint64_t viewer, uint64_t other,
                               struct relationship *out)
 {
-    struct db_rows rows;
-    enum err e =
-        tx_query(tx,
-                 "SELECT "
-                 "(SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2), "
-                 "(SELECT COUNT(*) FROM follows WHERE follower_id = $2 AND followee_id = $1), "
-                 "(SELECT COUNT(*) FROM blocks WHERE blocker_id = $1 AND blocked_id = $2), "
-                 "(SELECT COUNT(*) FROM blocks WHERE blocker_id = $2 AND blocked_id = $1), "
-                 "(SELECT COUNT(*) FROM mutes WHERE muter_id = $1 AND muted_id = $2)",
-                 DB_ARGS(DB_I64(viewer), DB_I64(other)), &rows);
-    if (e)
-        return e;
-    if (db_next(&rows)) {
-        *out = (struct relationship){
-            .following = db_i64(&rows, 0) != 0,
-            .followed_by = db_i64(&rows, 1) != 0,
-            .blocking = db_i64(&rows, 2) != 0,
-            .blocked_by = db_i64(&rows, 3) != 0,
-            .muting = db_i64(&rows, 4) != 0,
-        };
-    }
-    return db_rows_done(&rows);
+    int64_t is[5] = {0};
+    enum err e = tx_get_numbers(
+        tx,
+        "SELECT (SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2), "
+        "(SELECT COUNT(*) FROM follows WHERE follower_id = $2 AND followee_id = $1), "
+        "(SELECT COUNT(*) FROM blocks WHERE blocker_id = $1 AND blocked_id = $2), "
+        "(SELECT COUNT(*) FROM blocks WHERE blocker_id = $2 AND blocked_id = $1), "
+        "(SELECT COUNT(*) FROM mutes WHERE muter_id = $1 AND muted_id = $2)",
+        DB_ARGS(DB_I64(viewer), DB_I64(other)), is, COUNT_OF(is));
+    *out = (struct relationship){.following = is[0],
+                                 .followed_by = is[1],
+                                 .blocking = is[2],
+                                 .blocked_by = is[3],
+                                 .muting = is[4]};
+    return e;
 }
 
-static void write_text_or_null(struct json_out *j, struct str text)
+void account_card_read(struct db_rows *rows, int first, struct arena *arena,
+                       struct account_card *out)
 {
-    if (text.ptr)
-        json_str(j, text);
-    else
-        json_nil(j);
+    *out = (struct account_card){
+        .id = db_id(rows, first),
+        .username = arena_str(arena, db_text(rows, first + 1)),
+        .display_name = arena_str(arena, db_text(rows, first + 2)),
+        .avatar_url = arena_str_or_null(arena, db_text(rows, first + 3)),
+    };
 }
 
-static void write_brief_fields(struct json_out *j, const struct account *a)
+enum err account_cards_read(struct db_rows *rows, struct arena *arena, struct account_card *out,
+                            size_t max, size_t *n)
 {
-    json_put(j, "id", id, a->id);
-    json_put(j, "username", str, a->username);
-    json_put(j, "display_name", str, a->display_name);
-    json_key(j, STR("avatar_url"));
-    write_text_or_null(j, a->avatar_url);
-}
-
-void account_write_brief(struct json_out *j, const struct account *a)
-{
-    json_object_begin(j);
-    write_brief_fields(j, a);
-    json_object_end(j);
-}
-
-void account_write(struct json_out *j, const struct account *a, const struct relationship *r,
-                   bool own)
-{
-    json_object_begin(j);
-    write_brief_fields(j, a);
-    json_put(j, "bio", str, a->bio);
-    json_put(j, "follower_count", i64, a->follower_count);
-    json_put(j, "following_count", i64, a->following_count);
-    json_put(j, "post_count", i64, a->post_count);
-    json_put(j, "created_at", time, id_time_ms(a->id));
-    if (own) {
-        json_key(j, STR("email"));
-        write_text_or_null(j, a->email);
-    }
-    if (r) {
-        json_key(j, STR("relationship"));
-        json_object_begin(j);
-        json_put(j, "following", bool, r->following);
-        json_put(j, "followed_by", bool, r->followed_by);
-        json_put(j, "blocking", bool, r->blocking);
-        json_put(j, "muting", bool, r->muting);
-        json_object_end(j);
-    }
-    json_object_end(j);
+    for (*n = 0; *n < max && db_next(rows); (*n)++)
+        account_card_read(rows, 0, arena, &out[*n]);
+    return db_rows_done(rows);
 }
 
 /* The least string above every string that begins with the prefix: its last byte plus one.
@@ -389,12 +337,10 @@ static struct str prefix_end(struct str prefix, char out[USERNAME_MAX])
 }
 
 enum err account_search(struct tx *tx, uint64_t viewer, struct str prefix, struct str after,
-                        size_t limit, struct json_out *j, size_t *n,
-                        char last_username[USERNAME_MAX], size_t *last_len)
+                        size_t limit, struct arena *arena, struct account_card *out, size_t *n)
 {
     char from[USERNAME_MAX], end[USERNAME_MAX];
     *n = 0;
-    *last_len = 0;
     if (prefix.len == 0 || prefix.len > USERNAME_MAX)
         return tx_fail(tx, ERR_BAD_INPUT, "q must be 1 to %d characters", USERNAME_MAX);
     for (size_t i = 0; i < prefix.len; i++) {
@@ -406,26 +352,13 @@ enum err account_search(struct tx *tx, uint64_t viewer, struct str prefix, struc
     struct db_rows rows;
     enum err e = tx_query(
         tx,
-        "SELECT " ACCOUNT_COLUMNS " FROM accounts WHERE username >= $1 AND username < $2 "
-        "AND username > $3 AND state = 0 "
-        "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $4 AND blocked_id = accounts.id) "
-        "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = accounts.id AND blocked_id = $4) "
-        "ORDER BY username LIMIT $5",
+        "SELECT " ACCOUNT_CARD_COLUMNS " FROM accounts a WHERE a.username >= $1 "
+        "AND a.username < $2 AND a.username > $3 AND a.state = 0 "
+        "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $4 AND blocked_id = a.id) "
+        "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $4) "
+        "ORDER BY a.username LIMIT $5",
         DB_ARGS(DB_TEXT(lower), DB_TEXT(prefix_end(lower, end)), text_or_empty(after),
                 DB_I64(viewer), DB_I64(limit)),
         &rows);
-    if (e)
-        return e;
-    struct arena arena;
-    arena_init(&arena);
-    while (db_next(&rows)) {
-        struct account a;
-        read_account(&rows, &arena, &a);
-        account_write_brief(j, &a);
-        memcpy(last_username, a.username.ptr, a.username.len);
-        *last_len = a.username.len;
-        (*n)++;
-    }
-    arena_done(&arena);
-    return db_rows_done(&rows);
+    return e ? e : account_cards_read(&rows, arena, out, limit, n);
 }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/arena.h"
-#include "base/json_out.h"
+#include "port/cards.h"
 #include "port/db.h"
 
 struct follow_policy;
@@ -80,17 +80,27 @@ enum err account_purge_slice(struct tx *tx, uint64_t id, size_t max,
 enum err account_relationship(struct tx *tx, uint64_t viewer, uint64_t other,
                               struct relationship *out);
 
-/* {"id":…,"username":…,"display_name":…,"avatar_url":…}: the fragment inside posts and comments. */
-void account_write_brief(struct json_out *j, const struct account *a);
-/* The whole account; `relationship` NULL for oneself or anonymous readers; `own` adds email. */
-void account_write(struct json_out *j, const struct account *a, const struct relationship *r,
-                   bool own);
+/* What a list shows of an account. ACCOUNT_CARD_COLUMNS of `accounts a`, read from column `first`
+ * on; the texts go into the arena. */
+#define ACCOUNT_CARD_COLUMNS "a.id, a.username, a.display_name, a.avatar_url"
+void account_card_read(struct db_rows *rows, int first, struct arena *arena,
+                       struct account_card *out);
+/* Reads and ends rows that begin with these columns; *n: at most `max`. */
+enum err account_cards_read(struct db_rows *rows, struct arena *arena, struct account_card *out,
+                            size_t max, size_t *n);
+
+static inline struct account_card account_card_of(const struct account *a)
+{
+    return (struct account_card){.id = a->id,
+                                 .username = a->username,
+                                 .display_name = a->display_name,
+                                 .avatar_url = a->avatar_url};
+}
 
 /* Prefix search by username among active accounts, hiding those in a block with the viewer;
- * usernames above `after`. */
+ * usernames above `after`, in order. */
 enum err account_search(struct tx *tx, uint64_t viewer, struct str prefix, struct str after,
-                        size_t limit, struct json_out *j, size_t *n,
-                        char last_username[USERNAME_MAX], size_t *last_len);
+                        size_t limit, struct arena *arena, struct account_card *out, size_t *n);
 
 /* ---- passwords (argon2id; slow on purpose: never on a loop or in a transaction) ---- */
 /* ERR_INVALID: too short, too long */
@@ -103,6 +113,7 @@ bool password_verify_nothing(struct str password);
 struct session {
     uint64_t id, account;
     int64_t used_at_ms, expires_at_ms;
+    struct str label; /* in lists alone */
 };
 /* A fresh token "fts_…" and its hash, for session_create. Tokens are never stored. */
 void token_make(const char *prefix, struct arena *arena, struct str *token,
@@ -119,7 +130,9 @@ enum err session_end(struct tx *tx, uint64_t account, uint64_t id);
 /* *good: the account is active and these sessions of it have not ended. */
 enum err sessions_are_good(struct tx *tx, uint64_t account, const uint64_t *ids, size_t n,
                            int64_t now_ms, bool *good);
-enum err session_list(struct tx *tx, uint64_t account, uint64_t current, struct json_out *j);
+/* newest first */
+enum err session_list(struct tx *tx, uint64_t account, struct arena *arena,
+                      struct session out[SESSIONS_MAX], size_t *n);
 
 /* ---- API keys ---- */
 enum scope { SCOPE_ACT = 1, SCOPE_ADMIN = 2, SCOPE_ADMIN_READ = 4 }; /* bit set */
@@ -130,13 +143,37 @@ enum err api_key_create(struct tx *tx, struct str name, unsigned scopes,
 enum err api_key_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], uint64_t *id,
                       unsigned *scopes);
 enum err api_key_revoke(struct tx *tx, uint64_t id);
-enum err api_key_list(struct tx *tx, struct json_out *j);
-
-/* Everything the account has, as one JSON object, written in pages: call until *more is false.
- * `position` starts at {0}. */
-struct export_position {
-    int part;
-    uint64_t after;
+struct api_key {
+    uint64_t id;
+    struct str name, scopes;
+    int64_t revoked_at_ms; /* 0: in force */
 };
-enum err account_export(struct tx *tx, uint64_t id, struct export_position *position,
-                        struct json_out *j, bool *more);
+/* The newest ones, at most `max`. */
+enum err api_key_list(struct tx *tx, struct arena *arena, struct api_key *out, size_t max,
+                      size_t *n);
+
+/* ---- export ---- */
+
+/* Everything that an account has besides its profile, part by part, each in the order of its key
+ * and in pages, so that neither a transaction nor a query grows with what somebody has. */
+enum export_part {
+    EXPORT_SESSIONS,  /* id, text: label, at: used */
+    EXPORT_FOLLOWING, /* id: whom, at: since */
+    EXPORT_FOLLOWERS,
+    EXPORT_BLOCKS,
+    EXPORT_MUTES,
+    EXPORT_POSTS,    /* id, text: caption, counts: likes, comments */
+    EXPORT_COMMENTS, /* id, other: post, text: body */
+    EXPORT_LIKES,    /* id: post, at: since */
+    EXPORT_GROUPS,   /* id, other: the joining, text: name, counts[0]: role */
+    EXPORT_PARTS
+};
+struct export_row {
+    uint64_t id, other;
+    struct str text;
+    int64_t at_ms, counts[2];
+};
+enum { EXPORT_PAGE = 500 };
+/* The rows with keys above `after`; fewer than EXPORT_PAGE: the part ends with them. */
+enum err account_export(struct tx *tx, uint64_t id, enum export_part part, uint64_t after,
+                        struct arena *arena, struct export_row out[EXPORT_PAGE], size_t *n);

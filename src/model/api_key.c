@@ -107,27 +107,20 @@ enum err api_key_revoke(struct tx *tx, uint64_t id)
     return e;
 }
 
-enum err api_key_list(struct tx *tx, struct json_out *j)
+enum err api_key_list(struct tx *tx, struct arena *arena, struct api_key *out, size_t max,
+                      size_t *n)
 {
     struct db_rows rows;
-    enum err e = tx_query(
-        tx, "SELECT id, name, scopes, revoked_at FROM api_keys ORDER BY id DESC LIMIT 1000",
-        DB_NO_ARGS, &rows);
+    *n = 0;
+    enum err e =
+        tx_query(tx, "SELECT id, name, scopes, revoked_at FROM api_keys ORDER BY id DESC LIMIT $1",
+                 DB_ARGS(DB_I64(max)), &rows);
     if (e)
         return e;
-    while (db_next(&rows)) {
-        uint64_t id = db_id(&rows, 0);
-        json_object_begin(j);
-        json_put(j, "id", id, id);
-        json_put(j, "name", str, db_text(&rows, 1));
-        json_put(j, "scopes", str, db_text(&rows, 2));
-        json_put(j, "created_at", time, id_time_ms(id));
-        json_key(j, STR("revoked_at"));
-        if (db_is_null(&rows, 3))
-            json_nil(j);
-        else
-            json_time(j, db_i64(&rows, 3));
-        json_object_end(j);
-    }
+    for (; *n < max && db_next(&rows); (*n)++)
+        out[*n] = (struct api_key){.id = db_id(&rows, 0),
+                                   .name = arena_str(arena, db_text(&rows, 1)),
+                                   .scopes = arena_str(arena, db_text(&rows, 2)),
+                                   .revoked_at_ms = db_i64(&rows, 3)};
     return db_rows_done(&rows);
 }

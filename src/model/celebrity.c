@@ -27,8 +27,8 @@
 
 #include "base/check.h"
 #include "base/fault.h"
-#include "base/id.h"
 #include "base/log.h"
+#include "model/meta.h"
 #include "port/event.h"
 
 enum {
@@ -131,44 +131,23 @@ int64_t celebrity_decide(int64_t threshold, int64_t min, int64_t max, int64_t ta
 
 static enum err read_saved(struct tx *tx, void *arg)
 {
-    int64_t *saved = arg; /* [0] the threshold, [1] the start that it grew from */
-    saved[0] = saved[1] = 0;
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT name, value FROM meta WHERE name IN "
-                          "('celebrity_threshold', 'celebrity_start')",
-                          DB_NO_ARGS, &rows);
-    while (!e && db_next(&rows)) {
-        int64_t value = 0;
-        if (!str_parse_i64(db_text(&rows, 1), &value))
-            value = 0;
-        saved[str_eq(db_text(&rows, 0), STR("celebrity_start")) ? 1 : 0] = value;
-    }
-    return e ? e : db_rows_done(&rows);
-}
-
-static enum err save_number(struct tx *tx, struct str name, int64_t value)
-{
-    char text[ID_TEXT_MAX];
-    struct str digits = {text, id_format((uint64_t)value, text)};
-    return tx_exec(tx,
-                   "INSERT INTO meta (name, value) VALUES ($1, $2) "
-                   "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                   DB_ARGS(DB_TEXT(name), DB_TEXT(digits)), NULL);
+    uint64_t *saved = arg; /* [0] the threshold, [1] the start that it grew from */
+    enum err e = meta_get(tx, STR("celebrity_threshold"), &saved[0]);
+    return e ? e : meta_get(tx, STR("celebrity_start"), &saved[1]);
 }
 
 static enum err save_threshold(struct tx *tx, void *arg)
 {
     const struct celebrity_keeper *k = arg;
-    enum err e = save_number(tx, STR("celebrity_threshold"), atomic_load(&k->threshold));
-    return e ? e : save_number(tx, STR("celebrity_start"), k->start);
+    enum err e = meta_set(tx, STR("celebrity_threshold"), (uint64_t)atomic_load(&k->threshold));
+    return e ? e : meta_set(tx, STR("celebrity_start"), (uint64_t)k->start);
 }
 
 /* What was saved counts as long as it grew from the same start. */
-static void take_over(struct celebrity_keeper *k, const int64_t saved[2])
+static void take_over(struct celebrity_keeper *k, const uint64_t saved[2])
 {
-    if (saved[0] > 0 && saved[1] == k->start)
-        atomic_store(&k->threshold, bounded(saved[0], k->min, k->max));
+    if (saved[0] > 0 && saved[0] <= INT64_MAX && saved[1] == (uint64_t)k->start)
+        atomic_store(&k->threshold, bounded((int64_t)saved[0], k->min, k->max));
 }
 
 enum err celebrity_keeper_init(struct celebrity_keeper *k, struct db *db, struct clock *clock,
@@ -189,7 +168,7 @@ enum err celebrity_keeper_init(struct celebrity_keeper *k, struct db *db, struct
         .crossing = true,
     };
     atomic_store(&k->threshold, start);
-    int64_t saved[2];
+    uint64_t saved[2];
     enum err e = k->adaptive ? db_read(db, read_saved, saved, NULL) : OK;
     if (e)
         return e;
@@ -275,17 +254,12 @@ static enum err write_slice(struct tx *tx, void *arg)
     const struct slice *s = arg;
     enum err e = OK;
     for (size_t i = 0; !e && i < s->count; i++) {
-        struct db_rows rows;
-        e = tx_query(tx, "SELECT celebrity, follower_count FROM accounts WHERE id = $1",
-                     DB_ARGS(DB_I64(s->ids[i])), &rows);
-        if (e)
-            return e;
-        bool found = db_next(&rows);
-        bool celebrity = found && db_i64(&rows, 0) != 0;
-        int64_t followers = found ? db_i64(&rows, 1) : 0;
-        e = db_rows_done(&rows);
-        if (!e && found)
-            e = celebrity_cross(tx, s->ids[i], celebrity, followers, s->threshold);
+        int64_t row[2];
+        e = tx_get_numbers(tx, "SELECT celebrity, follower_count FROM accounts WHERE id = $1",
+                           DB_ARGS(DB_I64(s->ids[i])), row, 2);
+        e = e == ERR_NOT_FOUND ? OK
+            : e                ? e
+                               : celebrity_cross(tx, s->ids[i], row[0] != 0, row[1], s->threshold);
     }
     return e;
 }
@@ -307,7 +281,7 @@ static enum err sweep(struct celebrity_keeper *k)
 
 enum err celebrity_keeper_follow(struct celebrity_keeper *k)
 {
-    int64_t saved[2] = {0};
+    uint64_t saved[2] = {0};
     enum err e = k->adaptive ? db_read(k->db, read_saved, saved, NULL) : OK;
     if (e || pthread_mutex_trylock(&k->stepping) != 0)
         return e; /* this one moves it just now */

@@ -1,6 +1,6 @@
 /* Reading the home feed.
  *
- * A page is gathered in chunks of candidates, newest first, and then drawn. Candidates come from
+ * A page is gathered in chunks of candidates, newest first, and then hydrated. Candidates come from
  * the views as long as those are complete (above their floor), and from truth below it or when the
  * timeline is dropped. Views may offer too much, never too little; so every candidate from the
  * views passes two filters, the post's own card (gone or not) and the graph as it is now.
@@ -18,9 +18,10 @@
  *
  * When all that a page needs is in memory, nothing here blocks and nothing is allocated outside the
  * request's arena. Views that are shared by many nodes are never in memory; when they cannot be
- * asked, or say that they have lost something, the whole page is drawn from truth (feed_draw.c). */
+ * asked, or say that they have lost something, the whole page is read from truth (feed_hydrate.c).
+ */
 #include "base/fault.h"
-#include "model/feed_draw.h"
+#include "model/feed_hydrate.h"
 #include "model/post.h"
 
 enum {
@@ -76,32 +77,44 @@ static enum err read_truth_ids(struct tx *tx, void *arg)
                            &t->count);
 }
 
-/* Brings a dropped timeline back. OK also when somebody else did so first. */
-static enum err rebuild(struct reading *r)
+enum err feed_rebuild(struct views *views, struct db *db, uint64_t viewer, bool anew,
+                      bool *truth_failed)
 {
-    enum err e = views_rebuild_begin(r->views, r->viewer);
-    if (e) /* or too many are under way: truth answers without */
-        return e == ERR_CONFLICT || e == ERR_OVERLOADED ? OK : e;
-    size_t cap = r->views->cap;
+    *truth_failed = false;
+    enum err e =
+        anew ? timelines_anew(views->timelines, viewer) : timelines_begin(views->timelines, viewer);
+    if (e)
+        return e;
+    size_t cap = views->cap;
     struct arena arena;
     arena_init(&arena);
-    struct truth_ids t = {.viewer = r->viewer,
+    struct truth_ids t = {.viewer = viewer,
                           .below = UINT64_MAX,
                           .limit = cap + 1, /* one more tells whether there is anything below */
                           .for_timeline = true,
                           .arena = &arena,
                           .ids = ARENA_ARRAY(&arena, uint64_t, cap + 1)};
-    e = read_truth(r, read_truth_ids, &t);
+    e = db_read(db, read_truth_ids, &t, NULL);
+    *truth_failed = e != OK;
     if (!e) {
         FAULT(rebuild_before_install);
         bool below = t.count > cap;
-        e = views_rebuild_end(r->views, r->viewer, t.ids, below ? cap : t.count,
-                              below ? t.ids[cap] : 0);
+        e = timelines_end(views->timelines, viewer, t.ids, below ? cap : t.count,
+                          below ? t.ids[cap] : 0);
     } else {
-        (void)views_rebuild_give_up(r->views, r->viewer);
+        (void)timelines_give_up(views->timelines, viewer);
     }
     arena_done(&arena);
-    return e == ERR_CONFLICT ? OK : e;
+    return e;
+}
+
+/* Brings a dropped timeline back. OK also when somebody else did so first, or when too many are
+ * under way: truth answers without. */
+static enum err rebuild(struct reading *r)
+{
+    enum err e = feed_rebuild(r->views, r->db, r->viewer, false, &r->truth_failed);
+    bool answered = e == ERR_CONFLICT || (e == ERR_OVERLOADED && !r->truth_failed);
+    return answered ? OK : e;
 }
 
 /* ---- cards ---- */
@@ -146,7 +159,7 @@ static enum err fill_posts(struct reading *r, struct chunk *c)
             continue;
         c->cards[f->at[k]] = f->cards[k];
         f->writes[k] = (struct card_write){
-            .kind = CARD_FILL_POST, .ticket = f->tickets[k], .card = &f->cards[k]};
+            .kind = CARD_FILL_POST, .ticket = f->tickets[k], .post = &f->cards[k]};
     }
     cards_write(r->cards, f->writes, f->count);
     return OK;
@@ -178,7 +191,7 @@ static enum err look_at_graph(struct reading *r, const struct chunk *c, bool *vi
         at[n] = i;
         authors[n++] = c->cards[i].author;
     }
-    enum err e = n > 0 ? views_visible(r->views, r->viewer, authors, n, answers) : OK;
+    enum err e = n > 0 ? graph_visible(r->views->graph, r->viewer, authors, n, answers) : OK;
     for (size_t k = 0; !e && k < n; k++)
         visible[at[k]] = answers[k];
     return e;
@@ -222,7 +235,8 @@ static enum err next_from_views(struct reading *r, uint64_t *below, struct chunk
     size_t max = chunk_size(r);
     c->from_truth = false;
     *silent = false;
-    enum err e = views_home(r->views, r->viewer, *below, c->ids, max, &c->count, &floor);
+    enum err e =
+        timelines_home(r->views->timelines, r->viewer, *below, c->ids, max, &c->count, &floor);
     if (e)
         return e;
     size_t offered = c->count;
@@ -295,13 +309,13 @@ static enum err gather(struct reading *r, uint64_t below)
     return OK;
 }
 
-/* ---- drawing ---- */
+/* ---- hydrating ---- */
 
-struct draw_fill {
+struct hydration {
     uint64_t authors[FEED_LIMIT_MAX + 1]; /* and a place for the key of the viewer's likes */
     card_ticket tickets[FEED_LIMIT_MAX + 1];
-    struct str json[FEED_LIMIT_MAX];
-    struct card_write writes[FEED_LIMIT_MAX];
+    struct account_card found[FEED_LIMIT_MAX];
+    struct card_write writes[FEED_LIMIT_MAX + 1];
     size_t author_count;
     bool want_likes;
     uint64_t viewer;
@@ -313,30 +327,23 @@ struct draw_fill {
     struct arena *arena;
 };
 
-static enum err read_draw(struct tx *tx, void *arg)
+static enum err read_hydration(struct tx *tx, void *arg)
 {
-    struct draw_fill *f = arg;
+    struct hydration *f = arg;
     enum err e = OK;
     if (f->author_count > 0)
-        e = feed_load_authors(tx, f->authors, f->author_count, f->arena, f->json);
+        e = feed_load_authors(tx, f->authors, f->author_count, f->arena, f->found);
     if (e || !f->want_likes)
         return e;
     e = feed_load_liked(tx, f->viewer, f->posts, f->post_count, f->liked);
     if (e)
         return e;
-    struct db_rows rows;
-    f->like_count = 0;
-    e = tx_query(tx,
-                 "SELECT post_id FROM likes WHERE account_id = $1 ORDER BY post_id DESC LIMIT $2",
-                 DB_ARGS(DB_I64(f->viewer), DB_I64(LIKES_KEPT)), &rows);
-    if (e)
-        return e;
-    while (f->like_count < LIKES_KEPT && db_next(&rows))
-        f->likes[f->like_count++] = db_id(&rows, 0);
-    return db_rows_done(&rows);
+    return tx_get_ids(
+        tx, "SELECT post_id FROM likes WHERE account_id = $1 ORDER BY post_id DESC LIMIT $2",
+        DB_ARGS(DB_I64(f->viewer), DB_I64(LIKES_KEPT)), f->likes, LIKES_KEPT, &f->like_count);
 }
 
-static void want_author(struct draw_fill *f, uint64_t author)
+static void want_author(struct hydration *f, uint64_t author)
 {
     for (size_t i = 0; i < f->author_count; i++) {
         if (f->authors[i] == author)
@@ -345,11 +352,40 @@ static void want_author(struct draw_fill *f, uint64_t author)
     f->authors[f->author_count++] = author;
 }
 
-/* Gets what memory lacks for drawing and keeps it there. */
-static enum err fill_draw(struct reading *r, const uint64_t *authors, struct str *json, size_t n,
-                          const uint64_t *posts, bool *liked, bool want_likes)
+/* What was read goes onto the page and into the cards, all at once. */
+static void keep_hydration(struct reading *r, struct hydration *f, const uint64_t *authors,
+                           struct account_card *found, size_t n)
 {
-    struct draw_fill *f = ARENA_NEW(r->arena, struct draw_fill);
+    size_t filled = 0;
+    for (size_t k = 0; k < f->author_count; k++) {
+        if (!f->found[k].id)
+            continue;
+        f->writes[filled++] = (struct card_write){
+            .kind = CARD_FILL_ACCOUNT, .ticket = f->tickets[k], .account = &f->found[k]};
+        for (size_t i = 0; i < n; i++) {
+            if (authors[i] == f->authors[k])
+                found[i] = f->found[k];
+        }
+    }
+    if (f->want_likes) {
+        bool all = f->like_count < LIKES_KEPT;
+        f->writes[filled++] =
+            (struct card_write){.kind = CARD_FILL_LIKES,
+                                .ticket = f->tickets[f->author_count],
+                                .viewer = r->viewer,
+                                .ids = f->likes,
+                                .count = f->like_count,
+                                .floor = all ? 0 : f->likes[f->like_count - 1] - 1};
+    }
+    cards_write(r->cards, f->writes, filled);
+}
+
+/* Gets what the cards lack and keeps it there. */
+static enum err fill_hydration(struct reading *r, const uint64_t *authors,
+                               struct account_card *found, size_t n, const uint64_t *posts,
+                               bool *liked, bool want_likes)
+{
+    struct hydration *f = ARENA_NEW(r->arena, struct hydration);
     f->arena = r->arena;
     f->viewer = r->viewer;
     f->posts = posts;
@@ -357,40 +393,21 @@ static enum err fill_draw(struct reading *r, const uint64_t *authors, struct str
     f->liked = liked;
     f->want_likes = want_likes;
     for (size_t i = 0; i < n; i++) {
-        if (!json[i].ptr)
+        if (!found[i].id)
             want_author(f, authors[i]);
     }
     f->authors[f->author_count] = cards_likes_key(r->viewer);
     (void)cards_tickets(r->cards, f->authors, f->author_count + want_likes, f->tickets);
-    enum err e = read_truth(r, read_draw, f);
-    if (e)
-        return e;
-    size_t filled = 0;
-    for (size_t k = 0; k < f->author_count; k++) {
-        if (!f->json[k].ptr)
-            continue;
-        f->writes[filled++] = (struct card_write){.kind = CARD_FILL_ACCOUNT,
-                                                  .ticket = f->tickets[k],
-                                                  .id = f->authors[k],
-                                                  .json = f->json[k]};
-        for (size_t i = 0; i < n; i++) {
-            if (authors[i] == f->authors[k])
-                json[i] = f->json[k];
-        }
-    }
-    cards_write(r->cards, f->writes, filled);
-    if (want_likes) {
-        bool all = f->like_count < LIKES_KEPT;
-        cards_put_likes(r->cards, f->tickets[f->author_count], r->viewer, f->likes, f->like_count,
-                        all ? 0 : f->likes[f->like_count - 1] - 1);
-    }
-    return OK;
+    enum err e = read_truth(r, read_hydration, f);
+    if (!e)
+        keep_hydration(r, f, authors, found, n);
+    return e;
 }
 
-static enum err draw(struct reading *r)
+static enum err hydrate(struct reading *r)
 {
     uint64_t authors[FEED_LIMIT_MAX], posts[FEED_LIMIT_MAX];
-    struct str json[FEED_LIMIT_MAX];
+    struct account_card found[FEED_LIMIT_MAX];
     bool liked[FEED_LIMIT_MAX];
     size_t n = r->page->count;
     if (n == 0)
@@ -399,10 +416,10 @@ static enum err draw(struct reading *r)
         authors[i] = r->page->items[i].card.author;
         posts[i] = r->page->items[i].card.id;
     }
-    cards_accounts(r->cards, authors, n, json, r->arena);
+    cards_accounts(r->cards, authors, n, found, r->arena);
     bool lacking = false;
     for (size_t i = 0; i < n; i++)
-        lacking = lacking || !json[i].ptr;
+        lacking = lacking || !found[i].id;
     enum err e = cards_liked(r->cards, r->viewer, posts, n, liked);
     bool want_likes = e == ERR_NEEDS_TRUTH;
     if (e && !want_likes)
@@ -410,11 +427,11 @@ static enum err draw(struct reading *r)
     if (lacking || want_likes) {
         if (!r->db)
             return ERR_NEEDS_TRUTH;
-        e = fill_draw(r, authors, json, n, posts, liked, want_likes);
+        e = fill_hydration(r, authors, found, n, posts, liked, want_likes);
         if (e)
             return e;
     }
-    feed_put_drawn(r->page->items, &r->page->count, json, liked);
+    feed_put_hydrated(r->page->items, &r->page->count, found, liked);
     r->page->lasting = r->page->lasting && r->page->count == n;
     return OK;
 }
@@ -440,7 +457,7 @@ static enum err read_page(struct reading *r, uint64_t below)
         return ERR_NEEDS_TRUTH; /* they are asked over the network: not on this thread */
     enum err e = gather(r, below);
     if (!e)
-        e = draw(r);
+        e = hydrate(r);
     if (!e || !r->views->remote || r->truth_failed)
         return e;
     return truth_knows(e)

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "base/arena.h"
-#include "base/json_out.h"
 #include "port/cards.h"
 #include "port/db.h"
 #include "port/rule.h"
@@ -13,7 +12,7 @@ enum { FEED_LIMIT_MAX = 100, FEED_LIMIT_DEFAULT = 20 };
 
 struct feed_item {
     struct post_card card;
-    struct str author_json;
+    struct account_card author;
     bool liked;
 };
 
@@ -40,16 +39,21 @@ enum err feed_read(struct views *views, struct cards *cards, struct db *db, uint
 enum err feed_peek(struct views *views, struct cards *cards, struct db *db, uint64_t viewer,
                    uint64_t below, size_t limit, struct arena *arena, struct feed_page *page);
 
-/* Draws posts for ids that are known to be visible (profiles, single posts): fills author and
+/* Makes a dropped timeline from truth; `anew`: one that is there. ERR_CONFLICT: there was nothing
+ * to do, or somebody else does it, or something was dropped meanwhile; ERR_OVERLOADED: too many are
+ * under way, or, when *truth_failed, what reading truth said. */
+enum err feed_rebuild(struct views *views, struct db *db, uint64_t viewer, bool anew,
+                      bool *truth_failed);
+
+/* Hydrates posts whose ids are known to be visible (profiles, single posts): fills author and
  * liked, leaves out what is gone. In a read it looks into the caches first; it never fills them,
  * because the snapshot may be older than they. */
 enum err feed_hydrate(struct cards *cards, struct tx *tx, uint64_t viewer, const uint64_t *ids,
                       size_t n, struct arena *arena, struct feed_item *items, size_t *count);
 
-/* The author's fragment inside a post, from the cache or else from truth. ERR_NOT_FOUND:
- * deleted. */
+/* A post's author, from the cache or else from truth. ERR_NOT_FOUND: deleted. */
 enum err feed_author(struct cards *cards, struct tx *tx, uint64_t author, struct arena *arena,
-                     struct str *json);
+                     struct account_card *out);
 
 /* The feed's ids straight from truth, by merging the followees' own newest posts: cost grows
  * with the number of people followed, not with the number of posts stored. `for_timeline`: what

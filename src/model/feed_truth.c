@@ -48,9 +48,8 @@ static const char *source_sql(const struct merge *m, uint64_t author)
 static enum err refill(struct merge *m, struct source *s, uint64_t below)
 {
     struct db_rows rows;
-    int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
     enum err e = tx_query(m->tx, source_sql(m, s->author),
-                          DB_ARGS(DB_I64(s->author), DB_I64(top), DB_I64(s->chunk)), &rows);
+                          DB_ARGS(DB_I64(s->author), DB_BELOW(below), DB_I64(s->chunk)), &rows);
     if (e)
         return e;
     s->at = s->count = 0;
@@ -165,10 +164,7 @@ enum err feed_from_truth(struct tx *tx, uint64_t viewer, uint64_t below, size_t 
 enum err feed_oracle(struct tx *tx, uint64_t viewer, uint64_t below, size_t limit, uint64_t *ids,
                      size_t *n)
 {
-    struct db_rows rows;
-    *n = 0;
-    int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
-    enum err e = tx_query(
+    return tx_get_ids(
         tx,
         "SELECT p.id FROM (SELECT CAST($1 AS BIGINT) AS id "
         "UNION SELECT followee_id FROM follows WHERE follower_id = $1) w "
@@ -179,10 +175,5 @@ enum err feed_oracle(struct tx *tx, uint64_t viewer, uint64_t below, size_t limi
         "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $1 AND blocked_id = p.author_id) "
         "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = p.author_id AND blocked_id = $1)"
         ")) ORDER BY p.id DESC LIMIT $3",
-        DB_ARGS(DB_I64(viewer), DB_I64(top), DB_I64(limit)), &rows);
-    if (e)
-        return e;
-    while (*n < limit && db_next(&rows))
-        ids[(*n)++] = db_id(&rows, 0);
-    return db_rows_done(&rows);
+        DB_ARGS(DB_I64(viewer), DB_BELOW(below), DB_I64(limit)), ids, limit, n);
 }

@@ -10,7 +10,6 @@
  * blocked. */
 #include "model/follow.h"
 
-#include "base/arena.h"
 #include "base/id.h"
 #include "model/account.h"
 #include "model/celebrity.h"
@@ -24,18 +23,12 @@ struct standing {
 
 static enum err read_standing(struct tx *tx, uint64_t account, struct standing *out)
 {
-    struct db_rows rows;
-    *out = (struct standing){0};
-    enum err e = tx_query(tx, "SELECT state, following_count FROM accounts WHERE id = $1",
-                          DB_ARGS(DB_I64(account)), &rows);
-    if (e)
-        return e;
-    if (db_next(&rows)) {
-        out->found = true;
-        out->state = (enum account_state)db_i64(&rows, 0);
-        out->following_count = db_i64(&rows, 1);
-    }
-    return db_rows_done(&rows);
+    int64_t row[2] = {0};
+    enum err e = tx_get_numbers(tx, "SELECT state, following_count FROM accounts WHERE id = $1",
+                                DB_ARGS(DB_I64(account)), row, 2);
+    *out = (struct standing){
+        .found = !e, .state = (enum account_state)row[0], .following_count = row[1]};
+    return e == ERR_NOT_FOUND ? OK : e;
 }
 
 /* The time of an edge: now, by the clock that the ids come from. */
@@ -76,20 +69,14 @@ static enum err count_edge(struct tx *tx, uint64_t follower, uint64_t followee, 
                 DB_ARGS(DB_I64(follower), DB_I64(delta)), NULL);
     if (e)
         return e;
-    struct db_rows rows;
-    e = tx_query(tx,
-                 "UPDATE accounts SET follower_count = follower_count + $2 WHERE id = $1 "
-                 "RETURNING follower_count, celebrity",
-                 DB_ARGS(DB_I64(followee), DB_I64(delta)), &rows);
+    int64_t row[2];
+    e = tx_get_numbers(tx,
+                       "UPDATE accounts SET follower_count = follower_count + $2 WHERE id = $1 "
+                       "RETURNING follower_count, celebrity",
+                       DB_ARGS(DB_I64(followee), DB_I64(delta)), row, 2);
     if (e)
-        return e;
-    bool found = db_next(&rows);
-    int64_t followers = found ? db_i64(&rows, 0) : 0;
-    bool celebrity = found && db_i64(&rows, 1) != 0;
-    e = db_rows_done(&rows);
-    if (!e && found)
-        e = celebrity_cross(tx, followee, celebrity, followers, p->celebrity_threshold);
-    return e;
+        return e == ERR_NOT_FOUND ? OK : e;
+    return celebrity_cross(tx, followee, row[1] != 0, row[0], p->celebrity_threshold);
 }
 
 enum err follow_create(struct tx *tx, uint64_t follower, uint64_t followee,
@@ -240,7 +227,7 @@ enum err mute_remove(struct tx *tx, uint64_t muter, uint64_t muted, bool *change
     "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $2 AND blocked_id = a.id) "           \
     "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $2) "
 
-#define BRIEF "SELECT a.id, a.username, a.display_name, a.avatar_url "
+#define BRIEF "SELECT " ACCOUNT_CARD_COLUMNS " "
 
 static const char *const people_sql[] = {
     [PEOPLE_FOLLOWERS] = BRIEF "FROM follows f JOIN accounts a ON a.id = f.follower_id "
@@ -258,25 +245,13 @@ static const char *const people_sql[] = {
 };
 
 enum err follow_list(struct tx *tx, uint64_t account, enum people people, uint64_t viewer,
-                     uint64_t below, size_t limit, struct json_out *j, size_t *n, uint64_t *last)
+                     uint64_t below, size_t limit, struct arena *arena, struct account_card *out,
+                     size_t *n)
 {
     struct db_rows rows;
     *n = 0;
-    *last = 0;
-    int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
     enum err e =
         tx_query(tx, people_sql[people],
-                 DB_ARGS(DB_I64(account), DB_I64(viewer), DB_I64(top), DB_I64(limit)), &rows);
-    if (e)
-        return e;
-    while (db_next(&rows)) {
-        struct account a = {.id = db_id(&rows, 0),
-                            .username = db_text(&rows, 1),
-                            .display_name = db_text(&rows, 2),
-                            .avatar_url = db_text(&rows, 3)};
-        account_write_brief(j, &a);
-        *last = a.id;
-        (*n)++;
-    }
-    return db_rows_done(&rows);
+                 DB_ARGS(DB_I64(account), DB_I64(viewer), DB_BELOW(below), DB_I64(limit)), &rows);
+    return e ? e : account_cards_read(&rows, arena, out, limit, n);
 }

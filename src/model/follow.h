@@ -3,7 +3,8 @@
  * again changes and emits nothing. */
 #pragma once
 
-#include "base/json_out.h"
+#include "base/arena.h"
+#include "port/cards.h"
 #include "port/db.h"
 #include "port/event.h"
 
@@ -34,8 +35,8 @@ enum err block_between(struct tx *tx, uint64_t a, uint64_t b, bool *blocked);
 /* Lists of people that hang on an account. */
 enum people { PEOPLE_FOLLOWERS, PEOPLE_FOLLOWING, PEOPLE_BLOCKED, PEOPLE_MUTED };
 
-/* Brief accounts in falling account-id order below `below`; writes `n` items into an open array and
- * the last id for the cursor. Followers and followees leave out accounts in a block with the
- * viewer; all leave out those that are not active. */
+/* In falling account-id order below `below`. Followers and followees leave out accounts in a block
+ * with the viewer; all leave out those that are not active. */
 enum err follow_list(struct tx *tx, uint64_t account, enum people people, uint64_t viewer,
-                     uint64_t below, size_t limit, struct json_out *j, size_t *n, uint64_t *last);
+                     uint64_t below, size_t limit, struct arena *arena, struct account_card *out,
+                     size_t *n);

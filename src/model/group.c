@@ -1,4 +1,4 @@
-/* Groups themselves: making, finding, changing, and how they are shown.
+/* Groups themselves: making, finding, changing.
  *
  * A new group knows all its numbers beforehand: its first members are its entries 1 to n. So its
  * row is written once, and nothing in its making waits for an answer but the look at the people. */
@@ -9,25 +9,9 @@
 #include "base/check.h"
 #include "base/id.h"
 #include "model/account.h"
+#include "model/text.h"
 
-/* ---- texts ---- */
-
-enum err group_check_text(struct tx *tx, struct str text, const char *what, size_t max_chars,
-                          bool plain)
-{
-    if (text.len == 0)
-        return tx_fail(tx, ERR_INVALID, "%s must not be empty", what);
-    if (!str_is_utf8(text))
-        return tx_fail(tx, ERR_INVALID, "%s is not valid UTF-8", what);
-    if (str_count_chars(text) > max_chars)
-        return tx_fail(tx, ERR_INVALID, "%s is longer than %zu characters", what, max_chars);
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.ptr[i];
-        if (c == 0 || (plain && (c < 0x20 || c == 0x7f)))
-            return tx_fail(tx, ERR_INVALID, "%s holds a %s character", what, c ? "control" : "NUL");
-    }
-    return OK;
-}
+/* ---- names ---- */
 
 static const char *const role_names[] = {
     [GROUP_OWNER] = "owner", [GROUP_ADMIN] = "admin", [GROUP_MEMBER] = "member"};
@@ -98,13 +82,8 @@ void group_read_columns(struct db_rows *rows, struct arena *arena, struct group 
         .muted = db_i64(rows, 15) != 0,
         .archived = db_i64(rows, 16) != 0,
     };
-    out->peer.id = db_id(rows, 17);
-    if (!out->peer.id)
-        return;
-    struct str avatar = db_text(rows, 20);
-    out->peer.username = arena_str(arena, db_text(rows, 18));
-    out->peer.display_name = arena_str(arena, db_text(rows, 19));
-    out->peer.avatar_url = avatar.ptr ? arena_str(arena, avatar) : avatar;
+    if (!db_is_null(rows, 17))
+        account_card_read(rows, 17, arena, &out->peer);
 }
 
 enum err group_get_or_left(struct tx *tx, uint64_t id, uint64_t account, struct arena *arena,
@@ -211,7 +190,7 @@ enum err group_create(struct tx *tx, const struct group_new *in, struct arena *a
                        GROUP_FIRST_MEMBERS_MAX);
     uint64_t others[GROUP_FIRST_MEMBERS_MAX];
     size_t n = sort_members(in, others);
-    enum err e = group_check_text(tx, in->name, "name", GROUP_NAME_MAX_CHARS, true);
+    enum err e = text_check(tx, in->name, "name", GROUP_NAME_MAX_CHARS, TEXT_PLAIN);
     if (!e)
         e = check_people(tx, in->owner, others, n);
     if (!e)
@@ -294,7 +273,7 @@ enum err group_update(struct tx *tx, uint64_t id, uint64_t account,
 {
     enum err e = OK;
     if (change->name.ptr)
-        e = group_check_text(tx, change->name, "name", GROUP_NAME_MAX_CHARS, true);
+        e = text_check(tx, change->name, "name", GROUP_NAME_MAX_CHARS, TEXT_PLAIN);
     if (!e)
         e = group_get(tx, id, account, arena, out);
     if (e)
@@ -309,36 +288,4 @@ enum err group_update(struct tx *tx, uint64_t id, uint64_t account,
     if (!e && change->set_history && change->history != out->history)
         e = open_history(tx, out, account, change->history);
     return e ? e : set_own(tx, out, account, change);
-}
-
-/* ---- showing ---- */
-
-void group_write(struct json_out *j, const struct group *g)
-{
-    bool chat = g->kind == GROUP_CHAT;
-    json_object_begin(j);
-    json_put(j, "id", id, g->id);
-    json_put(j, "kind", str, chat ? STR("chat") : STR("group"));
-    json_key(j, STR("name"));
-    chat ? json_nil(j) : json_str(j, g->name);
-    json_put(j, "history", str, str_of(history_names[g->history]));
-    json_put(j, "member_count", i64, g->member_count);
-    json_put(j, "seq", i64, g->seq);
-    json_put(j, "created_at", time, id_time_ms(g->id));
-    json_put(j, "role", str, str_of(role_names[g->role]));
-    json_put(j, "muted", bool, g->muted);
-    json_put(j, "archived", bool, g->archived);
-    json_put(j, "read_seq", i64, g->read_seq);
-    json_put(j, "joined_seq", i64, g->joined_seq);
-    json_key(j, STR("peer"));
-    if (g->peer.id) {
-        struct account peer = {.id = g->peer.id,
-                               .username = g->peer.username,
-                               .display_name = g->peer.display_name,
-                               .avatar_url = g->peer.avatar_url};
-        account_write_brief(j, &peer);
-    } else {
-        json_nil(j);
-    }
-    json_object_end(j);
 }

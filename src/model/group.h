@@ -11,7 +11,7 @@
 #pragma once
 
 #include "base/arena.h"
-#include "base/json_out.h"
+#include "port/cards.h"
 #include "port/db.h"
 
 enum group_kind { GROUP_PLAIN = 0, GROUP_CHAT = 1 };
@@ -58,10 +58,7 @@ struct group {
     uint64_t joined_id;
     bool muted, archived;
     /* of a chat: the other one; id 0 when there is none, or it is hidden */
-    struct {
-        uint64_t id;
-        struct str username, display_name, avatar_url;
-    } peer;
+    struct account_card peer;
 };
 
 struct group_entry {
@@ -110,9 +107,6 @@ const char *group_role_name(enum group_role role);
 bool group_role_parse(struct str text, enum group_role *role);
 const char *group_history_name(enum group_history history);
 bool group_history_parse(struct str text, enum group_history *history);
-/* {"id","kind","name","history","member_count","seq","created_at","role","muted","archived",
- * "read_seq","joined_seq","peer"} */
-void group_write(struct json_out *j, const struct group *g);
 
 /* ---- members ---- */
 
@@ -131,15 +125,28 @@ enum err group_member_put(struct tx *tx, uint64_t group, uint64_t actor, uint64_
 /* Leaves, declines, or is removed by somebody with a higher role. An owner who leaves passes the
  * group on to the oldest admin, else to the oldest member. */
 enum err group_member_remove(struct tx *tx, uint64_t group, uint64_t actor, uint64_t account);
-/* One member as an object; or somebody invited: "state":"invited". ERR_NOT_FOUND: neither. */
-enum err group_member_show(struct tx *tx, uint64_t group, uint64_t account, struct json_out *j);
-/* Owner, admins, members, each in the order of joining, into an open array. `after`: 0, or *next of
- * the page before; *next 0: no more. */
+struct group_member {
+    struct account_card account;
+    enum group_role role;
+    int64_t joined_seq;
+    uint64_t joined_id; /* 0: invited, not yet a member */
+};
+/* One member, or somebody invited. ERR_NOT_FOUND: neither. */
+enum err group_member_get(struct tx *tx, uint64_t group, uint64_t account, struct arena *arena,
+                          struct group_member *out);
+/* Owner, admins, members, each in the order of joining. `after`: 0, or *next of the page before;
+ * *next 0: no more. */
 enum err group_member_list(struct tx *tx, uint64_t group, uint64_t viewer, uint64_t after,
-                           size_t limit, struct json_out *j, uint64_t *next);
+                           size_t limit, struct arena *arena, struct group_member *out, size_t *n,
+                           uint64_t *next);
+struct group_invitation {
+    uint64_t group, invited_by;
+    struct str name;
+    int64_t member_count, created_at_ms;
+};
 /* The account's open invitations by falling group id. */
 enum err group_invitation_list(struct tx *tx, uint64_t account, uint64_t below, size_t limit,
-                               struct json_out *j, size_t *n, uint64_t *last);
+                               struct arena *arena, struct group_invitation *out, size_t *n);
 /* Ends at most `max` memberships and invitations of a deleted account; its messages stay. */
 enum err group_purge_slice(struct tx *tx, uint64_t account, size_t max, size_t *found);
 
@@ -157,9 +164,9 @@ struct message_new {
  * another body. ERR_NOT_FOUND: not a member. ERR_FORBIDDEN: a chat with a block in it. */
 enum err message_send(struct tx *tx, const struct message_new *in, struct arena *arena,
                       struct group_entry *out, bool *repeated);
-/* Names the opening of a job that runs message_send before anything else, on a shared store. What
- * `in` points at lives until the job is done. */
-void message_open(struct db_job *job, const struct message_new *in);
+/* Names the first statement of a job that runs message_send before anything else, on a shared
+ * store. What `in` points at lives until the job is done. */
+void message_first_statement(struct db_job *job, const struct message_new *in);
 /* By its author. ERR_CONFLICT: it is deleted. The same body again changes nothing. */
 enum err message_edit(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor, struct str body,
                       struct arena *arena, struct group_entry *out);
@@ -170,25 +177,27 @@ enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t edi
 /* A message as it is now, for its author, wherever that is by now: what was answered before.
  * ERR_NOT_FOUND: not theirs. */
 enum err message_again(struct tx *tx, uint64_t group, int64_t seq, uint64_t author,
-                       struct json_out *j);
+                       struct arena *arena, struct group_entry *out);
 /* Whom a message mentions. */
 enum err message_mentioned(struct tx *tx, uint64_t group, int64_t seq,
                            uint64_t out[MESSAGE_MENTIONS_MAX], size_t *n);
 
 /* Entries by number. `after` ≥ 0: those above it; −1: the last ones below `before`. Always in
- * rising order, into an open array. Members read from their joining on, or all where the group's
- * history is open; who left reads up to that. Long texts make a page shorter than its limit. *next:
- * pass it as `after` (or `before`) to go on; 0: no more for now. */
+ * rising order. Members read from their joining on, or all where the group's history is open; who
+ * left reads up to that. Long texts make a page shorter than its limit. `next`: pass it as `after`
+ * (or `before`) to go on; 0: no more for now. */
 struct log_range {
     int64_t after, before;
     size_t limit;
 };
+struct log_page {
+    struct group_entry *entries; /* in the arena, as their texts are */
+    size_t count;
+    int64_t next;
+};
 enum err group_log_read(struct tx *tx, uint64_t group, uint64_t reader,
-                        const struct log_range *range, struct json_out *j, int64_t *next);
-
-/* {"group_id","seq","kind","client_id","author_id","body","created_at","edited_at","deleted"}, and
- * "target_seq" or "subject_id" where there is one. */
-void group_entry_write(struct json_out *j, const struct group_entry *e);
+                        const struct log_range *range, struct arena *arena, struct log_page *out);
+const char *group_entry_kind_name(enum group_entry_kind kind);
 
 /* ---- inside the model ---- */
 
@@ -204,10 +213,6 @@ void group_entry_write(struct json_out *j, const struct group_entry *e);
     "AND o.account_id <> m.account_id LIMIT 1) END "
 enum { GROUP_COLUMN_COUNT = 21 };
 void group_read_columns(struct db_rows *rows, struct arena *arena, struct group *out);
-
-/* 1 to max_chars characters of UTF-8 without NUL; `plain`: without control characters, too. */
-enum err group_check_text(struct tx *tx, struct str text, const char *what, size_t max_chars,
-                          bool plain);
 
 /* The next entry: takes the number, writes the row, emits the event. `out` gets its number and the
  * event's id. */

@@ -26,6 +26,11 @@ static const char *const kind_names[] = {
     [ENTRY_RENAME] = "rename",         [ENTRY_ROLE] = "role", [ENTRY_HISTORY] = "history",
 };
 
+const char *group_entry_kind_name(enum group_entry_kind kind)
+{
+    return kind_names[kind];
+}
+
 /* ---- appending ---- */
 
 static struct db_value number_or_null(uint64_t n)
@@ -59,23 +64,15 @@ static enum err write_entry(struct tx *tx, const struct group_append *in,
 
 enum err group_append(struct tx *tx, const struct group_append *in, struct group_appended *out)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "UPDATE groups SET seq = seq + 1, member_count = member_count + $2 "
-                          "WHERE id = $1 RETURNING seq, messages",
-                          DB_ARGS(DB_I64(in->group), DB_I64(in->members)), &rows);
+    int64_t row[2];
+    enum err e = tx_get_numbers(tx,
+                                "UPDATE groups SET seq = seq + 1, member_count = member_count + $2 "
+                                "WHERE id = $1 RETURNING seq, messages",
+                                DB_ARGS(DB_I64(in->group), DB_I64(in->members)), row, 2);
     if (e)
-        return e;
-    bool found = db_next(&rows);
-    if (found) {
-        out->seq = db_i64(&rows, 0);
-        out->messages = db_i64(&rows, 1);
-    }
-    e = db_rows_done(&rows);
-    if (!e && !found)
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such group");
-    if (e)
-        return e;
+        return e == ERR_NOT_FOUND ? tx_fail(tx, e, "no such group") : e;
+    out->seq = row[0];
+    out->messages = row[1];
     out->at_ms = clock_wall_ms(tx->ids->clock);
     out->event = id_next(tx->ids);
     return write_entry(tx, in, out);
@@ -141,11 +138,6 @@ static void read_entry(struct db_rows *rows, uint64_t group, const struct bounds
  * makes the server hold them. */
 enum { PAGE_TEXT_MAX = 512 * 1024 };
 
-static struct str own_text(struct arena *arena, struct str text)
-{
-    return text.ptr ? arena_str(arena, text) : text;
-}
-
 /* Entries above `above` up to `last`, from the end that is asked for, as far as a page goes. */
 static enum err read_range(struct tx *tx, uint64_t group, const struct bounds *seen, int64_t above,
                            int64_t last, bool forward, struct arena *arena,
@@ -165,26 +157,30 @@ static enum err read_range(struct tx *tx, uint64_t group, const struct bounds *s
         text += entry->body.len;
         if (*n > 0 && text > PAGE_TEXT_MAX)
             break;
-        entry->body = own_text(arena, entry->body);
-        entry->client_id = own_text(arena, entry->client_id);
+        entry->body = arena_str_or_null(arena, entry->body);
+        entry->client_id = arena_str_or_null(arena, entry->client_id);
         (*n)++;
     }
     return db_rows_done(&rows);
 }
 
-enum err group_log_read(struct tx *tx, uint64_t group, uint64_t reader,
-                        const struct log_range *range, struct json_out *j, int64_t *next)
+static void reverse(struct group_entry *entries, size_t n)
 {
-    struct arena arena;
-    struct group g;
-    size_t n = 0;
-    *next = 0;
-    arena_init(&arena);
-    enum err e = group_get_or_left(tx, group, reader, &arena, &g);
-    if (e) {
-        arena_done(&arena);
-        return e;
+    for (size_t i = 0; i < n / 2; i++) {
+        struct group_entry swapped = entries[i];
+        entries[i] = entries[n - 1 - i];
+        entries[n - 1 - i] = swapped;
     }
+}
+
+enum err group_log_read(struct tx *tx, uint64_t group, uint64_t reader,
+                        const struct log_range *range, struct arena *arena, struct log_page *out)
+{
+    struct group g;
+    *out = (struct log_page){0};
+    enum err e = group_get_or_left(tx, group, reader, arena, &g);
+    if (e)
+        return e;
     struct bounds seen = bounds_of(&g);
     bool forward = range->after >= 0;
     int64_t limit = (int64_t)range->limit;
@@ -196,23 +192,24 @@ enum err group_log_read(struct tx *tx, uint64_t group, uint64_t reader,
         last = range->before <= last ? range->before - 1 : last;
         above = last - above > limit ? last - limit : above;
     }
-    if (last > above) {
-        struct group_entry *entries =
-            ARENA_ARRAY(&arena, struct group_entry, (size_t)(last - above));
-        e = read_range(tx, group, &seen, above, last, forward, &arena, entries, &n);
-        for (size_t i = 0; !e && i < n; i++)
-            group_entry_write(j, &entries[forward ? i : n - 1 - i]);
+    if (last <= above)
+        return OK;
+    out->entries = ARENA_ARRAY(arena, struct group_entry, (size_t)(last - above));
+    e = read_range(tx, group, &seen, above, last, forward, arena, out->entries, &out->count);
+    if (e || out->count == 0)
+        return e;
+    int64_t n = (int64_t)out->count; /* it may have ended before its limit */
+    if (forward) {
+        out->next = above + n < seen.last ? above + n : 0;
+    } else {
+        reverse(out->entries, out->count);
+        out->next = last - n + 1 > seen.first ? last - n + 1 : 0;
     }
-    if (forward) /* it may have ended before its limit */
-        *next = n > 0 && above + (int64_t)n < seen.last ? above + (int64_t)n : 0;
-    else
-        *next = n > 0 && last - (int64_t)n + 1 > seen.first ? last - (int64_t)n + 1 : 0;
-    arena_done(&arena);
-    return e;
+    return OK;
 }
 
 enum err message_again(struct tx *tx, uint64_t group, int64_t seq, uint64_t author,
-                       struct json_out *j)
+                       struct arena *arena, struct group_entry *out)
 {
     struct db_rows rows;
     enum err e = tx_query(tx,
@@ -225,32 +222,10 @@ enum err message_again(struct tx *tx, uint64_t group, int64_t seq, uint64_t auth
         return e;
     bool found = db_next(&rows);
     if (found) {
-        struct group_entry entry;
-        read_entry(&rows, group, &(struct bounds){1, INT64_MAX}, &entry);
-        group_entry_write(j, &entry);
+        read_entry(&rows, group, &(struct bounds){1, INT64_MAX}, out);
+        out->body = arena_str_or_null(arena, out->body);
+        out->client_id = arena_str_or_null(arena, out->client_id);
     }
     e = db_rows_done(&rows);
     return e ? e : found ? OK : tx_fail(tx, ERR_NOT_FOUND, "no such message");
-}
-
-void group_entry_write(struct json_out *j, const struct group_entry *e)
-{
-    json_object_begin(j);
-    json_put(j, "group_id", id, e->group);
-    json_put(j, "seq", i64, e->seq);
-    json_put(j, "kind", str, str_of(kind_names[e->kind]));
-    json_key(j, STR("client_id"));
-    e->client_id.ptr ? json_str(j, e->client_id) : json_nil(j);
-    json_put(j, "author_id", id, e->author);
-    json_key(j, STR("body"));
-    e->body.ptr ? json_str(j, e->body) : json_nil(j);
-    json_put(j, "created_at", time, e->created_at_ms);
-    json_key(j, STR("edited_at"));
-    e->edited_at_ms ? json_time(j, e->edited_at_ms) : json_nil(j);
-    json_put(j, "deleted", bool, e->deleted);
-    if (e->target_seq)
-        json_put(j, "target_seq", i64, e->target_seq);
-    if (e->subject)
-        json_put(j, "subject_id", id, e->subject);
-    json_object_end(j);
 }

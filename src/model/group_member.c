@@ -43,6 +43,12 @@ static enum err no_such_group(struct tx *tx)
 
 /* ---- joining ---- */
 
+static enum err withdraw(struct tx *tx, uint64_t group, uint64_t account)
+{
+    return tx_exec(tx, "DELETE FROM group_invitations WHERE account_id = $1 AND group_id = $2",
+                   DB_ARGS(DB_I64(account), DB_I64(group)), NULL);
+}
+
 static enum err join(struct tx *tx, uint64_t group, uint64_t account, enum group_role role,
                      uint64_t author)
 {
@@ -73,10 +79,7 @@ static enum err join(struct tx *tx, uint64_t group, uint64_t account, enum group
                     DB_ARGS(DB_I64(group), DB_I64(account), DB_I64(role), DB_I64(at.seq),
                             DB_I64(at.event), DB_I64(at.messages)),
                     NULL);
-    if (!e)
-        e = tx_exec(tx, "DELETE FROM group_invitations WHERE account_id = $1 AND group_id = $2",
-                    DB_ARGS(DB_I64(account), DB_I64(group)), NULL);
-    return e;
+    return e ? e : withdraw(tx, group, account);
 }
 
 static enum err invite(struct tx *tx, uint64_t group, uint64_t account, uint64_t author)
@@ -284,12 +287,6 @@ static enum err end_membership(struct tx *tx, uint64_t group, uint64_t account,
     return e;
 }
 
-static enum err withdraw(struct tx *tx, uint64_t group, uint64_t account)
-{
-    return tx_exec(tx, "DELETE FROM group_invitations WHERE account_id = $1 AND group_id = $2",
-                   DB_ARGS(DB_I64(account), DB_I64(group)), NULL);
-}
-
 static enum err remove_other(struct tx *tx, const struct group *g, uint64_t actor, uint64_t account)
 {
     struct standing at;
@@ -331,38 +328,21 @@ enum err group_member_remove(struct tx *tx, uint64_t group, uint64_t actor, uint
 
 /* ---- lists ---- */
 
-static void write_member(struct json_out *j, const struct account *a, enum group_role role,
-                         int64_t joined_seq, uint64_t joined_id)
+static void read_member(struct db_rows *rows, struct arena *arena, struct group_member *out)
 {
-    json_object_begin(j);
-    json_put(j, "id", id, a->id);
-    json_put(j, "username", str, a->username);
-    json_put(j, "display_name", str, a->display_name);
-    json_key(j, STR("avatar_url"));
-    a->avatar_url.ptr ? json_str(j, a->avatar_url) : json_nil(j);
-    json_put(j, "state", str, joined_id ? STR("member") : STR("invited"));
-    json_put(j, "role", str, str_of(group_role_name(role)));
-    json_key(j, STR("joined_seq"));
-    joined_id ? json_i64(j, joined_seq) : json_nil(j);
-    json_key(j, STR("joined_at"));
-    joined_id ? json_time(j, id_time_ms(joined_id)) : json_nil(j);
-    json_object_end(j);
+    account_card_read(rows, 0, arena, &out->account);
+    out->role = (enum group_role)db_i64(rows, 4);
+    out->joined_seq = db_i64(rows, 5);
+    out->joined_id = db_id(rows, 6);
 }
 
-static struct account brief_of(struct db_rows *rows)
-{
-    return (struct account){.id = db_id(rows, 0),
-                            .username = db_text(rows, 1),
-                            .display_name = db_text(rows, 2),
-                            .avatar_url = db_text(rows, 3)};
-}
-
-enum err group_member_show(struct tx *tx, uint64_t group, uint64_t account, struct json_out *j)
+enum err group_member_get(struct tx *tx, uint64_t group, uint64_t account, struct arena *arena,
+                          struct group_member *out)
 {
     struct db_rows rows;
     enum err e = tx_query(tx,
-                          "SELECT a.id, a.username, a.display_name, a.avatar_url, m.role, "
-                          "m.joined_seq, m.joined_id, i.group_id FROM accounts a "
+                          "SELECT " ACCOUNT_CARD_COLUMNS ", m.role, m.joined_seq, m.joined_id, "
+                          "i.group_id FROM accounts a "
                           "LEFT JOIN group_members m ON m.group_id = $1 AND m.account_id = a.id "
                           "AND m.left_seq IS NULL LEFT JOIN group_invitations i "
                           "ON i.account_id = a.id AND i.group_id = $1 WHERE a.id = $2",
@@ -371,10 +351,9 @@ enum err group_member_show(struct tx *tx, uint64_t group, uint64_t account, stru
         return e;
     bool found = db_next(&rows) && (!db_is_null(&rows, 6) || !db_is_null(&rows, 7));
     if (found) {
-        struct account a = brief_of(&rows);
-        bool member = !db_is_null(&rows, 6);
-        write_member(j, &a, member ? (enum group_role)db_i64(&rows, 4) : GROUP_MEMBER,
-                     db_i64(&rows, 5), db_id(&rows, 6));
+        read_member(&rows, arena, out);
+        if (!out->joined_id)
+            out->role = GROUP_MEMBER;
     }
     e = db_rows_done(&rows);
     if (!e && !found)
@@ -384,20 +363,18 @@ enum err group_member_show(struct tx *tx, uint64_t group, uint64_t account, stru
 
 /* A position is a rank: the role, and within it the number of joining. */
 enum err group_member_list(struct tx *tx, uint64_t group, uint64_t viewer, uint64_t after,
-                           size_t limit, struct json_out *j, uint64_t *next)
+                           size_t limit, struct arena *arena, struct group_member *out, size_t *n,
+                           uint64_t *next)
 {
-    struct arena arena;
     struct group g;
-    size_t n = 0;
+    *n = 0;
     *next = 0;
-    arena_init(&arena);
-    enum err e = group_get(tx, group, viewer, &arena, &g);
-    arena_done(&arena);
+    enum err e = group_get(tx, group, viewer, arena, &g);
     if (e)
         return e;
     struct db_rows rows;
     e = tx_query(tx,
-                 "SELECT a.id, a.username, a.display_name, a.avatar_url, m.role, m.joined_seq, "
+                 "SELECT " ACCOUNT_CARD_COLUMNS ", m.role, m.joined_seq, "
                  "m.joined_id FROM group_members m JOIN accounts a ON a.id = m.account_id "
                  "WHERE m.group_id = $1 AND m.left_seq IS NULL "
                  "AND (m.role, m.joined_seq) > ($2, $3) AND a.state = 0 "
@@ -407,46 +384,32 @@ enum err group_member_list(struct tx *tx, uint64_t group, uint64_t viewer, uint6
                  &rows);
     if (e)
         return e;
-    uint64_t last = 0;
-    while (db_next(&rows)) {
-        if (n++ == limit) {
-            *next = last;
-            break;
-        }
-        struct account a = brief_of(&rows);
-        enum group_role role = (enum group_role)db_i64(&rows, 4);
-        write_member(j, &a, role, db_i64(&rows, 5), db_id(&rows, 6));
-        last = (uint64_t)role << RANK_SHIFT | (uint64_t)db_i64(&rows, 5);
-    }
+    while (*n < limit && db_next(&rows))
+        read_member(&rows, arena, &out[(*n)++]);
+    if (*n > 0 && *n == limit && db_next(&rows)) /* one more than the page: there is a next one */
+        *next = (uint64_t)out[*n - 1].role << RANK_SHIFT | (uint64_t)out[*n - 1].joined_seq;
     return db_rows_done(&rows);
 }
 
 enum err group_invitation_list(struct tx *tx, uint64_t account, uint64_t below, size_t limit,
-                               struct json_out *j, size_t *n, uint64_t *last)
+                               struct arena *arena, struct group_invitation *out, size_t *n)
 {
     struct db_rows rows;
-    int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
     *n = 0;
-    *last = 0;
     enum err e = tx_query(tx,
                           "SELECT g.id, g.name, g.member_count, i.invited_by, i.created_at "
                           "FROM group_invitations i JOIN groups g ON g.id = i.group_id "
                           "WHERE i.account_id = $1 AND i.group_id < $2 "
                           "ORDER BY i.group_id DESC LIMIT $3",
-                          DB_ARGS(DB_I64(account), DB_I64(top), DB_I64(limit)), &rows);
+                          DB_ARGS(DB_I64(account), DB_BELOW(below), DB_I64(limit)), &rows);
     if (e)
         return e;
-    while (db_next(&rows)) {
-        *last = db_id(&rows, 0);
-        json_object_begin(j);
-        json_put(j, "group_id", id, *last);
-        json_put(j, "name", str, db_text(&rows, 1));
-        json_put(j, "member_count", i64, db_i64(&rows, 2));
-        json_put(j, "invited_by", id, db_id(&rows, 3));
-        json_put(j, "created_at", time, db_i64(&rows, 4));
-        json_object_end(j);
-        (*n)++;
-    }
+    for (; *n < limit && db_next(&rows); (*n)++)
+        out[*n] = (struct group_invitation){.group = db_id(&rows, 0),
+                                            .name = arena_str(arena, db_text(&rows, 1)),
+                                            .member_count = db_i64(&rows, 2),
+                                            .invited_by = db_id(&rows, 3),
+                                            .created_at_ms = db_i64(&rows, 4)};
     return db_rows_done(&rows);
 }
 

@@ -3,8 +3,8 @@
  * Sending is the hot path and takes four statements: the group's row (which also answers "a member?
  * active? sent before? a chat with a block in it?" and gives the number), the entry, the outbox
  * row, and the sender's own read mark. Only the first has an answer to wait for; a busy group's
- * messages wait for it together (port/db.h, openings). Two of them with one client_id both get a
- * number then; the second entry meets the first, and they are run apart. What it refuses it
+ * messages wait for it together (port/db.h, first statements). Two of them with one client_id both
+ * get a number then; the second entry meets the first, and they are run apart. What it refuses it
  * refuses without a word, by changing nothing; why is found out afterwards, by whoever was refused.
  *
  * The event's id is taken before the number, so ids and numbers of one group may be in another
@@ -17,12 +17,13 @@
 #include "base/id.h"
 #include "model/follow.h"
 #include "model/group.h"
+#include "model/text.h"
 
 /* ---- sending ---- */
 
 static enum err check_new(struct tx *tx, const struct message_new *in)
 {
-    enum err e = group_check_text(tx, in->body, "body", MESSAGE_MAX_CHARS, false);
+    enum err e = text_check(tx, in->body, "body", MESSAGE_MAX_CHARS, TEXT_FREE);
     if (e)
         return e;
     if (in->mention_count > MESSAGE_MENTIONS_MAX)
@@ -43,6 +44,24 @@ static int64_t hash_of(struct str body)
     return (int64_t)hash_checksum(body.ptr, body.len, 0);
 }
 
+#define MESSAGE_COLUMNS "seq, author_id, client_id, body, created_at, edited_at, deleted_at"
+
+static void read_message(struct db_rows *rows, uint64_t group, struct arena *arena,
+                         struct group_entry *out)
+{
+    *out = (struct group_entry){
+        .group = group,
+        .kind = ENTRY_MESSAGE,
+        .seq = db_i64(rows, 0),
+        .author = db_id(rows, 1),
+        .client_id = arena_str_or_null(arena, db_text(rows, 2)),
+        .body = arena_str_or_null(arena, db_text(rows, 3)),
+        .created_at_ms = db_i64(rows, 4),
+        .edited_at_ms = db_i64(rows, 5),
+        .deleted = !db_is_null(rows, 6),
+    };
+}
+
 /* The message that this author sent under this client_id, as it is now. */
 static enum err find_sent(struct tx *tx, const struct message_new *in, struct arena *arena,
                           struct group_entry *out, bool *same)
@@ -50,28 +69,16 @@ static enum err find_sent(struct tx *tx, const struct message_new *in, struct ar
     struct db_rows rows;
     enum err e =
         tx_query(tx,
-                 "SELECT seq, body, created_at, edited_at, deleted_at, sent_hash "
-                 "FROM group_log WHERE group_id = $1 AND author_id = $2 "
-                 "AND client_id = $3",
+                 "SELECT " MESSAGE_COLUMNS ", sent_hash "
+                 "FROM group_log WHERE group_id = $1 AND author_id = $2 AND client_id = $3",
                  DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_TEXT(in->client_id)), &rows);
     if (e)
         return e;
     bool found = db_next(&rows);
     if (found) {
-        struct str body = db_text(&rows, 1);
-        *out = (struct group_entry){
-            .group = in->group,
-            .author = in->author,
-            .seq = db_i64(&rows, 0),
-            .kind = ENTRY_MESSAGE,
-            .client_id = in->client_id,
-            .body = body.ptr ? arena_str(arena, body) : body,
-            .created_at_ms = db_i64(&rows, 2),
-            .edited_at_ms = db_i64(&rows, 3),
-            .deleted = !db_is_null(&rows, 4),
-        };
+        read_message(&rows, in->group, arena, out);
         /* Of a deleted message nothing is left to compare with. */
-        *same = db_is_null(&rows, 5) || db_i64(&rows, 5) == hash_of(in->body);
+        *same = db_is_null(&rows, 7) || db_i64(&rows, 7) == hash_of(in->body);
     }
     e = db_rows_done(&rows);
     return e ? e : found ? OK : ERR_NOT_FOUND;
@@ -163,55 +170,37 @@ static enum err mention(struct tx *tx, const struct message_new *in, uint64_t ev
     "WHERE o.group_id = $1 AND o.account_id <> $2))) "                                             \
     "RETURNING seq, messages"
 
-/* One text at one address: a job's opening is recognized by it. */
+/* One text at one address: a job's first statement is recognized by it. */
 static const char take_number_sql[] = "UPDATE groups SET " COUNTED " " ALLOWED;
 
 /* Not for what will be refused, or may be because of whom it mentions: the number would have been
  * taken in vain, and the numbers of its neighbours with it. */
-void message_open(struct db_job *job, const struct message_new *in)
+void message_first_statement(struct db_job *job, const struct message_new *in)
 {
     struct tx nobody = {0}; /* hears why not */
     if (in->mention_count || check_new(&nobody, in))
         return;
-    job->opening =
-        (struct db_opening){take_number_sql,
-                            {DB_I64(in->group), DB_I64(in->author), DB_TEXT_OR_NULL(in->client_id)},
-                            3};
+    job->first = (struct db_statement){
+        take_number_sql,
+        {DB_I64(in->group), DB_I64(in->author), DB_TEXT_OR_NULL(in->client_id)},
+        3};
 }
 
-/* Where each statement is a trip, several messages take their numbers together, before their
+/* Its number and the count of messages with it. ERR_NOT_FOUND: something does not allow it.
+ *
+ * Where each statement is a trip, several messages take their numbers together, before their
  * transaction gives them ids: what is known only then comes in a statement that nobody waits for.
  */
-static enum err ask_for_number(struct tx *tx, const struct message_new *in, uint64_t event,
-                               struct db_rows *rows)
-{
-    if (tx->db->shared)
-        return tx_query(
-            tx, take_number_sql,
-            DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_TEXT_OR_NULL(in->client_id)), rows);
-    return tx_query(tx, "UPDATE groups SET " COUNTED ", " LATEST " " ALLOWED,
-                    DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_TEXT_OR_NULL(in->client_id),
-                            DB_I64(event)),
-                    rows);
-}
-
-/* ERR_NOT_FOUND: something does not allow it. */
 static enum err take_number(struct tx *tx, const struct message_new *in, uint64_t event,
-                            int64_t *seq, int64_t *messages)
+                            int64_t number[2])
 {
-    struct db_rows rows;
-    enum err e = ask_for_number(tx, in, event, &rows);
-    if (e)
-        return e;
-    bool found = db_next(&rows);
-    if (found) {
-        *seq = db_i64(&rows, 0);
-        *messages = db_i64(&rows, 1);
-    }
-    e = db_rows_done(&rows);
-    if (!e && !found)
-        e = ERR_NOT_FOUND;
-    if (!e && tx->db->shared)
+    const struct db_value args[] = {DB_I64(in->group), DB_I64(in->author),
+                                    DB_TEXT_OR_NULL(in->client_id), DB_I64(event)};
+    if (!tx->db->shared)
+        return tx_get_numbers(tx, "UPDATE groups SET " COUNTED ", " LATEST " " ALLOWED, args, 4,
+                              number, 2);
+    enum err e = tx_get_numbers(tx, take_number_sql, args, 3, number, 2);
+    if (!e)
         e = tx_exec(tx,
                     "UPDATE groups SET last_id = CASE WHEN last_id < $2 THEN $2 ELSE last_id END "
                     "WHERE id = $1",
@@ -222,18 +211,18 @@ static enum err take_number(struct tx *tx, const struct message_new *in, uint64_
 enum err message_send(struct tx *tx, const struct message_new *in, struct arena *arena,
                       struct group_entry *out, bool *repeated)
 {
-    int64_t seq = 0, messages = 0;
+    int64_t number[2];
     *repeated = false;
     enum err e = check_new(tx, in);
     if (e)
         return e;
     uint64_t mentions = in->mention_count ? id_next(tx->ids) : 0, event = id_next(tx->ids);
-    e = take_number(tx, in, event, &seq, &messages);
+    e = take_number(tx, in, event, number);
     if (e == ERR_NOT_FOUND)
         return explain_refusal(tx, in, arena, out, repeated);
     if (e)
         return e;
-    int64_t now_ms = clock_wall_ms(tx->ids->clock);
+    int64_t seq = number[0], messages = number[1], now_ms = clock_wall_ms(tx->ids->clock);
     bool named = in->client_id.ptr != NULL;
     e = tx_exec(tx,
                 "INSERT INTO group_log (group_id, seq, kind, author_id, client_id, body, messages, "
@@ -280,26 +269,14 @@ static enum err find_message(struct tx *tx, uint64_t group, int64_t seq, uint64_
     if (e)
         return e;
     e = tx_query(tx,
-                 "SELECT author_id, client_id, body, created_at, edited_at, deleted_at "
-                 "FROM group_log WHERE group_id = $1 AND seq = $2 AND kind = 0",
+                 "SELECT " MESSAGE_COLUMNS " FROM group_log "
+                 "WHERE group_id = $1 AND seq = $2 AND kind = 0",
                  DB_ARGS(DB_I64(group), DB_I64(seq)), &rows);
     if (e)
         return e;
     bool found = db_next(&rows);
-    if (found) {
-        struct str client_id = db_text(&rows, 1), body = db_text(&rows, 2);
-        *out = (struct group_entry){
-            .group = group,
-            .author = db_id(&rows, 0),
-            .seq = seq,
-            .kind = ENTRY_MESSAGE,
-            .client_id = client_id.ptr ? arena_str(arena, client_id) : client_id,
-            .body = body.ptr ? arena_str(arena, body) : body,
-            .created_at_ms = db_i64(&rows, 3),
-            .edited_at_ms = db_i64(&rows, 4),
-            .deleted = !db_is_null(&rows, 5),
-        };
-    }
+    if (found)
+        read_message(&rows, group, arena, out);
     e = db_rows_done(&rows);
     bool seen = found && (g->history == GROUP_HISTORY_ALL || seq >= g->joined_seq ||
                           out->author == member); /* one's own of an earlier membership, too */
@@ -313,7 +290,7 @@ enum err message_edit(struct tx *tx, uint64_t group, int64_t seq, uint64_t edito
 {
     struct group g;
     struct group_appended at;
-    enum err e = group_check_text(tx, body, "body", MESSAGE_MAX_CHARS, false);
+    enum err e = text_check(tx, body, "body", MESSAGE_MAX_CHARS, TEXT_FREE);
     if (!e)
         e = find_message(tx, group, seq, editor, arena, &g, out);
     if (e)
@@ -379,15 +356,9 @@ enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t edi
 enum err message_mentioned(struct tx *tx, uint64_t group, int64_t seq,
                            uint64_t out[MESSAGE_MENTIONS_MAX], size_t *n)
 {
-    struct db_rows rows;
-    *n = 0;
-    enum err e = tx_query(tx,
-                          "SELECT account_id FROM group_mentions WHERE group_id = $1 AND seq = $2 "
-                          "ORDER BY account_id LIMIT $3",
-                          DB_ARGS(DB_I64(group), DB_I64(seq), DB_I64(MESSAGE_MENTIONS_MAX)), &rows);
-    if (e)
-        return e;
-    while (db_next(&rows))
-        out[(*n)++] = db_id(&rows, 0);
-    return db_rows_done(&rows);
+    return tx_get_ids(tx,
+                      "SELECT account_id FROM group_mentions WHERE group_id = $1 AND seq = $2 "
+                      "ORDER BY account_id LIMIT $3",
+                      DB_ARGS(DB_I64(group), DB_I64(seq), DB_I64(MESSAGE_MENTIONS_MAX)), out,
+                      MESSAGE_MENTIONS_MAX, n);
 }

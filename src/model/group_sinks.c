@@ -34,7 +34,7 @@ enum err sink_inbox(struct sink_env *env, const struct event *e, const uint64_t 
                     struct sink_result *result)
 {
     size_t changed = 0;
-    enum err error = views_inbox_push(env->views, e->actor, e->id, members, n, &changed);
+    enum err error = inboxes_push_one(env->views->inboxes, e->actor, e->id, members, n, &changed);
     if (error)
         return error;
     result->delivered = changed;
@@ -70,7 +70,7 @@ enum err sink_inboxes(struct sink_env *env, struct sink_call *calls, size_t n)
         results[count] = &calls[i].result;
         pushes[count++] = (struct inbox_push){c->event->actor, c->event->id, c->members, c->n, 0};
     }
-    enum err e = views_inbox_pushes(env->views, pushes, count);
+    enum err e = inboxes_push(env->views->inboxes, pushes, count);
     for (size_t i = 0; i < count && !e; i++) {
         results[i]->delivered = pushes[i].changed;
         results[i]->repeated = pushes[i].n - pushes[i].changed;
@@ -116,7 +116,7 @@ static enum err push_or_drop(struct sink_env *env, const struct event *e, const 
     uint64_t *push = ARENA_ARRAY(arena, uint64_t, n), *drop = ARENA_ARRAY(arena, uint64_t, n);
     size_t pushes = 0, drops = 0;
     int64_t since_ms = clock_wall_ms(env->clock) - env->active_within_ms;
-    enum err error = views_seen(env->views, members, n, since_ms, here);
+    enum err error = graph_seen_since(env->views->graph, members, n, since_ms, here);
     if (error)
         return error;
     for (size_t i = 0; i < n; i++) {
@@ -128,7 +128,7 @@ static enum err push_or_drop(struct sink_env *env, const struct event *e, const 
     if (pushes > 0)
         error = sink_inbox(env, e, push, pushes, result);
     if (!error && drops > 0)
-        error = views_inbox_drop(env->views, drop, drops);
+        error = inboxes_drop(env->views->inboxes, drop, drops);
     if (error || drops == 0)
         return error;
     result->skipped = drops;

@@ -14,12 +14,13 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/id.h"
 #include "model/account.h"
 #include "model/post.h"
 
-enum { ERRORS_KEPT = 100, ID_PROBES = 64, HASH_TEXT_MAX = 127 };
+enum { ID_PROBES = 64, HASH_TEXT_MAX = 127 };
 
 struct import {
     struct tx *tx;
@@ -216,14 +217,15 @@ static enum err import_account(struct import *im, const json_t *line)
     if (!e && in.password_hash.ptr &&
         (!str_starts(in.password_hash, STR("$argon2id$")) || in.password_hash.len > HASH_TEXT_MAX))
         e = refuse(im, "password_hash must be an argon2id hash ($argon2id$…)");
-    if (!e)
-        e = text_field(im, line, "display_name", false, &in.display_name);
-    if (!e)
-        e = text_field(im, line, "bio", false, &in.bio);
-    if (!e)
-        e = text_field(im, line, "avatar_url", false, &in.avatar_url);
-    if (!e)
-        e = text_field(im, line, "email", false, &in.email);
+    const struct {
+        const char *name;
+        struct str *to;
+    } texts[] = {{"display_name", &in.display_name},
+                 {"bio", &in.bio},
+                 {"avatar_url", &in.avatar_url},
+                 {"email", &in.email}};
+    for (size_t i = 0; !e && i < COUNT_OF(texts); i++)
+        e = text_field(im, line, texts[i].name, false, texts[i].to);
     if (!e && username_normalize(in.username, name, &key.len))
         e = exists(im, "SELECT id FROM accounts WHERE username = $1", DB_TEXT(key), &present);
     if (!e && !present)
@@ -283,6 +285,7 @@ static enum err import_like(struct import *im, const json_t *line)
 static enum err import_comment(struct import *im, const json_t *line)
 {
     uint64_t author = 0, post = 0, id = 0;
+    struct comment comment;
     struct str body = {0};
     bool present = false;
     enum err e = account_field(im, line, "author", &author);
@@ -295,7 +298,7 @@ static enum err import_comment(struct import *im, const json_t *line)
                    &id, &present);
     if (e || present)
         return e ? e : count(&im->result->repeated);
-    e = comment_create_as(im->tx, id, post, author, body, NULL);
+    e = comment_create(im->tx, id, post, author, body, &im->arena, &comment);
     return e ? e : count(&im->result->comments);
 }
 
@@ -316,9 +319,9 @@ static enum err import_line(struct import *im, struct str text)
     const char *type = json_string_value(json_object_get(line, "type"));
     enum err e = ERR_INVALID;
     size_t i = 0;
-    while (i < sizeof kinds / sizeof kinds[0] && (!type || strcmp(type, kinds[i].type) != 0))
+    while (i < COUNT_OF(kinds) && (!type || strcmp(type, kinds[i].type) != 0))
         i++;
-    if (i < sizeof kinds / sizeof kinds[0])
+    if (i < COUNT_OF(kinds))
         e = kinds[i].run(im, line);
     else
         refuse(im, "type must be account, follow, post, like or comment");
@@ -327,8 +330,8 @@ static enum err import_line(struct import *im, struct str text)
 }
 
 enum err import_chunk(struct tx *tx, struct str ndjson, uint64_t first_line,
-                      const struct follow_policy *policy, struct import_result *result,
-                      struct json_out *errors)
+                      const struct follow_policy *policy, struct arena *arena,
+                      struct import_result *result)
 {
     struct import im = {.tx = tx, .policy = policy, .result = result};
     struct str rest = ndjson, text;
@@ -343,12 +346,10 @@ enum err import_chunk(struct tx *tx, struct str ndjson, uint64_t first_line,
         arena_reset(&im.arena);
         if (!e || err_class(e) != ERR_CLASS_CLIENT)
             continue;
-        if (result->rejected++ < ERRORS_KEPT) {
-            json_object_begin(errors);
-            json_put(errors, "line", u64, line);
-            json_put(errors, "detail", str, str_of(tx->detail[0] ? tx->detail : err_title(e)));
-            json_object_end(errors);
-        }
+        struct str why = str_of(tx->detail[0] ? tx->detail : err_title(e));
+        if (result->rejected++ < IMPORT_ERRORS_MAX)
+            result->errors[result->error_count++] =
+                (struct import_error){line, arena_str(arena, why)};
         e = OK;
     }
     arena_done(&im.arena);

@@ -12,12 +12,19 @@
 #pragma once
 
 #include "base/arena.h"
-#include "base/json_out.h"
 #include "model/follow.h"
 #include "port/db.h"
 
+enum { IMPORT_ERRORS_MAX = 100 }; /* kept; more are only counted */
+struct import_error {
+    uint64_t line;
+    struct str detail; /* in the arena */
+};
+
 struct import_result {
     uint64_t accounts, follows, posts, likes, comments, repeated, rejected;
+    struct import_error errors[IMPORT_ERRORS_MAX];
+    size_t error_count;
 };
 
 /* Puts "password_hash" in place of every "password" of the chunk, in `arena`. Slow (argon2):
@@ -25,9 +32,8 @@ struct import_result {
  * import_chunk to reject. */
 enum err import_hash_passwords(struct str ndjson, struct arena *arena, struct str *out);
 
-/* Runs the lines of one chunk in one transaction. A bad line is counted, skipped, and described
- * in the open array `errors` as {"line","detail"} (line numbers from first_line; at most 100
- * kept). A run that is repeated must be given a cleared `errors`. */
+/* Runs the lines of one chunk in one transaction. A bad line is counted, skipped and described in
+ * the result; line numbers count from first_line. */
 enum err import_chunk(struct tx *tx, struct str ndjson, uint64_t first_line,
-                      const struct follow_policy *policy, struct import_result *result,
-                      struct json_out *errors);
+                      const struct follow_policy *policy, struct arena *arena,
+                      struct import_result *result);

@@ -18,7 +18,6 @@ enum err inbox_from_truth(struct tx *tx, uint64_t account, uint64_t below, bool 
                           size_t limit, uint64_t *groups, uint64_t *activities, size_t *n)
 {
     struct db_rows rows;
-    int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
     *n = 0;
     enum err e = tx_query(
         tx,
@@ -26,7 +25,7 @@ enum err inbox_from_truth(struct tx *tx, uint64_t account, uint64_t below, bool 
         "THEN m.joined_id ELSE g.last_id END AS activity FROM group_members m "
         "JOIN groups g ON g.id = m.group_id WHERE m.account_id = $1 AND m.left_seq IS NULL "
         "AND m.archived = $3) AS s WHERE s.activity < $2 ORDER BY s.activity DESC LIMIT $4",
-        DB_ARGS(DB_I64(account), DB_I64(top), DB_I64(archived), DB_I64(limit)), &rows);
+        DB_ARGS(DB_I64(account), DB_BELOW(below), DB_I64(archived), DB_I64(limit)), &rows);
     if (e)
         return e;
     while (*n < limit && db_next(&rows)) {
@@ -68,14 +67,13 @@ static void read_item(struct db_rows *rows, struct arena *arena, struct inbox_it
     bool seen = g->history == GROUP_HISTORY_ALL || g->last_seq >= g->joined_seq;
     if (!seen || db_is_null(rows, MORE + 1))
         return;
-    struct str client_id = db_text(rows, MORE + 2), body = db_text(rows, MORE + 3);
     out->last = (struct group_entry){
         .group = g->id,
         .seq = g->last_seq,
         .kind = ENTRY_MESSAGE,
         .author = db_id(rows, MORE + 1),
-        .client_id = client_id.ptr ? arena_str(arena, client_id) : client_id,
-        .body = body.ptr ? arena_str(arena, body) : body,
+        .client_id = arena_str_or_null(arena, db_text(rows, MORE + 2)),
+        .body = arena_str_or_null(arena, db_text(rows, MORE + 3)),
         .created_at_ms = db_i64(rows, MORE + 4),
         .edited_at_ms = db_i64(rows, MORE + 5),
         .deleted = !db_is_null(rows, MORE + 6),
@@ -199,20 +197,4 @@ enum err inbox_mark_read(struct tx *tx, uint64_t group, uint64_t account, int64_
     if (!e)
         e = inbox_items(tx, account, &group, 1, arena, out, &count);
     return e ? e : count ? OK : ERR_INTERNAL;
-}
-
-void inbox_item_write(struct json_out *j, const struct inbox_item *item)
-{
-    json_object_begin(j);
-    json_key(j, STR("group"));
-    group_write(j, &item->group);
-    json_put(j, "unread", i64, item->unread);
-    json_put(j, "mentions", i64, item->mentions);
-    json_key(j, STR("last_message"));
-    if (item->last.seq)
-        group_entry_write(j, &item->last);
-    else
-        json_nil(j);
-    json_put(j, "activity_at", time, id_time_ms(item->activity));
-    json_object_end(j);
 }

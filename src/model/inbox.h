@@ -78,6 +78,3 @@ enum err group_reach(struct tx *tx, uint64_t group, const uint64_t *accounts, si
 /* Read up to `seq`, or to the last entry when that is lower; never back. */
 enum err inbox_mark_read(struct tx *tx, uint64_t group, uint64_t account, int64_t seq,
                          struct arena *arena, struct inbox_item *out);
-
-/* {"group":{…},"unread","mentions","last_message":{…}|null,"activity_at"} */
-void inbox_item_write(struct json_out *j, const struct inbox_item *item);

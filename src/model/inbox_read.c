@@ -8,14 +8,14 @@
  * snapshot knows and the views do not know yet is a message that is being delivered: its group
  * stands where it stood, with the new message shown, until the delivery moves it.
  *
- * **Position.** An engine may know activities without their node (port/views.h). Truth has the
+ * **Position.** A driver may know activities without their node (port/inboxes.h). Truth has the
  * whole of it; so a candidate stands where truth says, unless truth has gone on since. Drained,
  * that is exactly the order of inbox_from_truth, and a cursor means the same to both. Of a group
  * that has gone on, the node of its latest message is taken for that of the one before; so the last
- * of a page, which such an engine names again with the next, is found to be no lower than it was.
+ * of a page, which such a driver names again with the next, is found to be no lower than it was.
  *
  * An inbox that was dropped is built again by the first to read it: collecting begins first, truth
- * is read afterwards (views_inbox_begin). Where that cannot be, because somebody else is at it or
+ * is read afterwards (inboxes_begin). Where that cannot be, because somebody else is at it or
  * shared views are away or have lost something, the page comes from truth, and no more than a few
  * at a time. */
 #include <stdatomic.h>
@@ -72,9 +72,9 @@ static enum err fill(struct views *views, struct db *db, uint64_t account)
     enum err e = db_read(db, read_whole, &w, NULL);
     FAULT(rebuild_before_install);
     if (!e && w.n <= INBOX_MAX) {
-        e = views_inbox_end(views, account, w.entries, w.n);
+        e = inboxes_end(views->inboxes, account, w.entries, w.n);
     } else {
-        (void)views_inbox_give_up(views, account);
+        (void)inboxes_give_up(views->inboxes, account);
         e = e ? e : ERR_CONFLICT;
     }
     free(w.entries);
@@ -85,7 +85,7 @@ enum err inbox_rebuild(struct views *views, struct db *db, uint64_t account, boo
 {
     enum err e = ERR_OVERLOADED;
     if (atomic_fetch_add(&rebuilds, 1) < REBUILDS_MAX) {
-        e = anew ? views_inbox_anew(views, account) : views_inbox_begin(views, account);
+        e = anew ? inboxes_anew(views->inboxes, account) : inboxes_begin(views->inboxes, account);
         if (!e)
             e = fill(views, db, account);
     }
@@ -97,11 +97,11 @@ enum err inbox_rebuild(struct views *views, struct db *db, uint64_t account, boo
 static enum err candidates(struct views *views, struct db *db, uint64_t account, uint64_t below,
                            struct inbox_entry *out, size_t max, size_t *n)
 {
-    enum err e = views_inbox(views, account, below, out, max, n);
+    enum err e = inboxes_read(views->inboxes, account, below, out, max, n);
     if (e != ERR_NEEDS_TRUTH)
         return e;
     (void)inbox_rebuild(views, db, account, false); /* in vain: the next line says so */
-    return views_inbox(views, account, below, out, max, n);
+    return inboxes_read(views->inboxes, account, below, out, max, n);
 }
 
 /* ---- a page ---- */

@@ -4,68 +4,26 @@
  * of posting, and stored with the row: nothing that happens to the author later can double or lose
  * it. Creating is the hottest write of all and takes three statements: the counter (which also
  * answers "active?" and "celebrity?"), the row, the outbox row.
- *
- * Captions are kept twice: as they were given in truth, and escaped for JSON in the card, so that
- * drawing a page copies bytes and looks at none of them. */
+ */
 #include "model/post.h"
 
 #include "base/id.h"
 #include "model/account.h"
 #include "model/follow.h"
+#include "model/text.h"
 
 #define POST_COLUMNS                                                                               \
     "p.id, p.author_id, p.caption, p.delivery, p.like_count, p.comment_count, p.edited_at"
 
-enum caption_fault { FITS, EMPTY, NOT_UTF8, HOLDS_NUL, TOO_LONG };
-
-static enum caption_fault look_at_caption(struct str caption)
+static enum err check_caption(struct tx *tx, struct str caption)
 {
-    if (caption.len == 0)
-        return EMPTY;
-    if (!str_is_utf8(caption))
-        return NOT_UTF8;
-    if (memchr(caption.ptr, 0, caption.len))
-        return HOLDS_NUL;
-    return str_count_chars(caption) > CAPTION_MAX_CHARS ? TOO_LONG : FITS;
+    return text_check(tx, caption, "caption", CAPTION_MAX_CHARS, TEXT_FREE);
 }
 
 bool post_caption_fits(struct str caption)
 {
-    return look_at_caption(caption) == FITS;
-}
-
-static enum err check_caption(struct tx *tx, struct str caption)
-{
-    switch (look_at_caption(caption)) {
-    case FITS:
-        break;
-    case EMPTY:
-        return tx_fail(tx, ERR_INVALID, "caption must not be empty");
-    case NOT_UTF8:
-        return tx_fail(tx, ERR_INVALID, "caption is not valid UTF-8");
-    case HOLDS_NUL:
-        return tx_fail(tx, ERR_INVALID, "caption holds a NUL character");
-    case TOO_LONG:
-        return tx_fail(tx, ERR_INVALID, "caption is longer than %d characters", CAPTION_MAX_CHARS);
-    }
-    return OK;
-}
-
-static struct str escape(struct arena *arena, struct str text)
-{
-    bool plain = true;
-    for (size_t i = 0; i < text.len && plain; i++) {
-        unsigned char c = (unsigned char)text.ptr[i];
-        plain = c >= 0x20 && c != '"' && c != '\\' && c != 0x7f;
-    }
-    if (plain)
-        return arena_str(arena, text);
-    struct buf escaped;
-    buf_init(&escaped, 0);
-    json_escape(&escaped, text);
-    struct str copy = arena_str(arena, buf_view(&escaped));
-    buf_done(&escaped);
-    return copy;
+    struct tx nobody = {0}; /* hears why not */
+    return check_caption(&nobody, caption) == OK;
 }
 
 static void read_card(struct db_rows *rows, struct arena *arena, struct post_card *out)
@@ -73,7 +31,7 @@ static void read_card(struct db_rows *rows, struct arena *arena, struct post_car
     *out = (struct post_card){
         .id = db_id(rows, 0),
         .author = db_id(rows, 1),
-        .caption_json = escape(arena, db_text(rows, 2)),
+        .caption = arena_str(arena, db_text(rows, 2)),
         .delivery = (uint8_t)db_i64(rows, 3),
         .like_count = (uint32_t)db_i64(rows, 4),
         .comment_count = (uint32_t)db_i64(rows, 5),
@@ -81,29 +39,14 @@ static void read_card(struct db_rows *rows, struct arena *arena, struct post_car
     };
 }
 
-static struct str write_author(struct db_rows *rows, uint64_t id, struct arena *arena)
-{
-    struct buf text;
-    struct json_out j;
-    buf_init(&text, 0);
-    json_out_init(&j, &text);
-    account_write_brief(&j, &(struct account){.id = id,
-                                              .username = db_text(rows, 1),
-                                              .display_name = db_text(rows, 2),
-                                              .avatar_url = db_text(rows, 3)});
-    struct str copy = arena_str(arena, buf_view(&text));
-    buf_done(&text);
-    return copy;
-}
-
-/* One text at one address: a job's opening is recognized by it. */
+/* One text at one address: a job's first statement is recognized by it. */
 static const char count_and_tell_sql[] =
     "UPDATE accounts SET post_count = post_count + 1 WHERE id = $1 AND state = 0 "
-    "RETURNING celebrity, username, display_name, avatar_url";
+    "RETURNING celebrity, id, username, display_name, avatar_url";
 
-void post_open(struct db_job *job, uint64_t author)
+void post_first_statement(struct db_job *job, uint64_t author)
 {
-    job->opening = (struct db_opening){count_and_tell_sql, {DB_I64(author)}, 1};
+    job->first = (struct db_statement){count_and_tell_sql, {DB_I64(author)}, 1};
 }
 
 /* Counts the post; the row that is changed anyway also tells who the author is. */
@@ -117,7 +60,7 @@ static enum err count_post_and_tell(struct tx *tx, const struct post_new *in, st
     bool found = db_next(&rows);
     if (found) {
         *celebrity = db_i64(&rows, 0);
-        *in->author_json = write_author(&rows, in->author, arena);
+        account_card_read(&rows, 1, arena, in->author_card);
     }
     e = db_rows_done(&rows);
     return !e && !found ? ERR_NOT_FOUND : e;
@@ -138,7 +81,7 @@ enum err post_create(struct tx *tx, const struct post_new *in, struct arena *are
     if (e)
         return e;
     int64_t celebrity;
-    e = in->author_json ? count_post_and_tell(tx, in, arena, &celebrity)
+    e = in->author_card ? count_post_and_tell(tx, in, arena, &celebrity)
                         : count_post(tx, in->author, &celebrity);
     if (e == ERR_NOT_FOUND)
         return tx_fail(tx, ERR_FORBIDDEN, "the account may not post");
@@ -155,7 +98,7 @@ enum err post_create(struct tx *tx, const struct post_new *in, struct arena *are
     *card = (struct post_card){.id = id,
                                .author = in->author,
                                .delivery = (uint8_t)delivery,
-                               .caption_json = escape(arena, in->caption)};
+                               .caption = arena_str(arena, in->caption)};
     *out = *card;
     return outbox_emit(tx, (struct event){.type = EVENT_POST_CREATED,
                                           .actor = in->author,
@@ -223,8 +166,7 @@ enum err post_edit(struct tx *tx, uint64_t id, uint64_t editor, struct str capti
         return e;
     if (card->author != editor)
         return tx_fail(tx, ERR_FORBIDDEN, "only its author may edit a post");
-    struct str caption_json = escape(arena, caption);
-    if (str_eq(caption_json, card->caption_json)) { /* nothing became true */
+    if (str_eq(caption, card->caption)) { /* nothing became true */
         *out = *card;
         return OK;
     }
@@ -234,7 +176,7 @@ enum err post_edit(struct tx *tx, uint64_t id, uint64_t editor, struct str capti
                     DB_ARGS(DB_I64(id), DB_TEXT(caption), DB_I64(now_ms)), NULL);
     if (e)
         return e;
-    card->caption_json = caption_json;
+    card->caption = arena_str(arena, caption);
     card->edited_at_ms = now_ms;
     *out = *card;
     return outbox_emit(
@@ -244,26 +186,18 @@ enum err post_edit(struct tx *tx, uint64_t id, uint64_t editor, struct str capti
 /* Whose post it is, for those who may see it. */
 static enum err visible_author(struct tx *tx, uint64_t id, uint64_t viewer, uint64_t *author)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT p.author_id, a.state FROM posts p "
-                          "JOIN accounts a ON a.id = p.author_id "
-                          "WHERE p.id = $1 AND p.deleted_at IS NULL",
-                          DB_ARGS(DB_I64(id)), &rows);
-    if (e)
-        return e;
-    bool shown = db_next(&rows);
-    if (shown) {
-        *author = db_id(&rows, 0);
-        shown = db_i64(&rows, 1) == ACCOUNT_ACTIVE || *author == viewer;
-    }
-    e = db_rows_done(&rows);
+    int64_t row[2] = {0};
+    enum err e = tx_get_numbers(tx,
+                                "SELECT p.author_id, a.state FROM posts p "
+                                "JOIN accounts a ON a.id = p.author_id "
+                                "WHERE p.id = $1 AND p.deleted_at IS NULL",
+                                DB_ARGS(DB_I64(id)), row, 2);
+    *author = (uint64_t)row[0];
+    bool hidden = e == ERR_NOT_FOUND || (row[1] != ACCOUNT_ACTIVE && *author != viewer);
     bool blocked = false;
-    if (!e && shown && viewer && *author != viewer)
+    if (!e && !hidden && viewer && *author != viewer)
         e = block_between(tx, *author, viewer, &blocked);
-    if (!e && (!shown || blocked))
-        e = no_such_post(tx);
-    return e;
+    return hidden || blocked ? no_such_post(tx) : e;
 }
 
 enum err post_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms)
@@ -276,30 +210,51 @@ enum err post_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms
         e = tx_fail(tx, ERR_FORBIDDEN, "only its author may delete a post");
     if (e)
         return e;
-    struct db_rows rows;
-    e = tx_query(tx,
-                 "UPDATE posts SET deleted_at = $2 WHERE id = $1 AND deleted_at IS NULL "
-                 "RETURNING author_id, delivery",
-                 DB_ARGS(DB_I64(id), DB_I64(now_ms)), &rows);
-    if (e)
-        return e;
-    bool found = db_next(&rows);
-    author = found ? db_id(&rows, 0) : 0;
-    int64_t delivery = found ? db_i64(&rows, 1) : 0;
-    e = db_rows_done(&rows);
-    if (!e && !found)
+    int64_t row[2] = {0}; /* author, delivery */
+    e = tx_get_numbers(tx,
+                       "UPDATE posts SET deleted_at = $2 WHERE id = $1 AND deleted_at IS NULL "
+                       "RETURNING author_id, delivery",
+                       DB_ARGS(DB_I64(id), DB_I64(now_ms)), row, 2);
+    if (e == ERR_NOT_FOUND)
         e = no_such_post(tx);
     if (!e)
         e = tx_exec(tx, "UPDATE accounts SET post_count = post_count - 1 WHERE id = $1",
-                    DB_ARGS(DB_I64(author)), NULL);
+                    DB_ARGS(DB_I64(row[0])), NULL);
     if (!e)
-        e = outbox_emit(
-            tx, (struct event){
-                    .type = EVENT_POST_DELETED, .actor = author, .object = id, .value = delivery});
+        e = outbox_emit(tx, (struct event){.type = EVENT_POST_DELETED,
+                                           .actor = (uint64_t)row[0],
+                                           .object = id,
+                                           .value = row[1]});
     return e;
 }
 
 /* ---- likes ---- */
+
+static enum err count_like(struct tx *tx, uint64_t id, uint64_t account, bool on)
+{
+    int64_t count;
+    enum err e = tx_get_i64(tx,
+                            "UPDATE posts SET like_count = like_count + $2 WHERE id = $1 "
+                            "RETURNING like_count",
+                            DB_ARGS(DB_I64(id), DB_I64(on ? 1 : -1)), &count);
+    if (e)
+        return e;
+    return outbox_emit(tx, (struct event){.type = on ? EVENT_POST_LIKED : EVENT_POST_UNLIKED,
+                                          .actor = account,
+                                          .object = id,
+                                          .value = count});
+}
+
+enum err post_unlike(struct tx *tx, uint64_t id, uint64_t account, bool *changed)
+{
+    int64_t rows = 0;
+    enum err e = tx_exec(tx, "DELETE FROM likes WHERE post_id = $1 AND account_id = $2",
+                         DB_ARGS(DB_I64(id), DB_I64(account)), &rows);
+    *changed = rows > 0;
+    if (!e && *changed)
+        e = count_like(tx, id, account, false);
+    return e == ERR_NOT_FOUND ? OK : e; /* the post itself is gone */
+}
 
 enum err post_like(struct tx *tx, uint64_t id, uint64_t viewer, bool on, int64_t now_ms,
                    bool *changed)
@@ -308,62 +263,34 @@ enum err post_like(struct tx *tx, uint64_t id, uint64_t viewer, bool on, int64_t
     int64_t rows = 0;
     *changed = false;
     enum err e = visible_author(tx, id, viewer, &author);
-    if (e)
-        return e;
-    e = on ? tx_exec(tx,
-                     "INSERT INTO likes (post_id, account_id, created_at) VALUES ($1, $2, $3) "
-                     "ON CONFLICT DO NOTHING",
-                     DB_ARGS(DB_I64(id), DB_I64(viewer), DB_I64(now_ms)), &rows)
-           : tx_exec(tx, "DELETE FROM likes WHERE post_id = $1 AND account_id = $2",
-                     DB_ARGS(DB_I64(id), DB_I64(viewer)), &rows);
-    if (e || rows == 0)
-        return e;
-    *changed = true;
-    int64_t count;
-    e = tx_get_i64(tx,
-                   "UPDATE posts SET like_count = like_count + $2 WHERE id = $1 "
-                   "RETURNING like_count",
-                   DB_ARGS(DB_I64(id), DB_I64(on ? 1 : -1)), &count);
-    if (!e)
-        e = outbox_emit(tx, (struct event){.type = on ? EVENT_POST_LIKED : EVENT_POST_UNLIKED,
-                                           .actor = viewer,
-                                           .object = id,
-                                           .value = count});
-    return e;
+    if (e || !on)
+        return e ? e : post_unlike(tx, id, viewer, changed);
+    e = tx_exec(tx,
+                "INSERT INTO likes (post_id, account_id, created_at) VALUES ($1, $2, $3) "
+                "ON CONFLICT DO NOTHING",
+                DB_ARGS(DB_I64(id), DB_I64(viewer), DB_I64(now_ms)), &rows);
+    *changed = rows > 0;
+    return e || rows == 0 ? e : count_like(tx, id, viewer, true);
 }
 
 enum err post_likes(struct tx *tx, uint64_t id, uint64_t viewer, uint64_t below, size_t limit,
-                    struct json_out *j, size_t *n, uint64_t *last)
+                    struct arena *arena, struct account_card *out, size_t *n)
 {
     uint64_t author;
     *n = 0;
-    *last = 0;
     enum err e = visible_author(tx, id, viewer, &author);
     if (e)
         return e;
     struct db_rows rows;
-    int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
     e = tx_query(
         tx,
-        "SELECT a.id, a.username, a.display_name, a.avatar_url "
-        "FROM likes l JOIN accounts a ON a.id = l.account_id "
+        "SELECT " ACCOUNT_CARD_COLUMNS " FROM likes l JOIN accounts a ON a.id = l.account_id "
         "WHERE l.post_id = $1 AND l.account_id < $3 AND a.state = 0 "
         "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $2 AND blocked_id = a.id) "
         "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $2) "
         "ORDER BY l.account_id DESC LIMIT $4",
-        DB_ARGS(DB_I64(id), DB_I64(viewer), DB_I64(top), DB_I64(limit)), &rows);
-    if (e)
-        return e;
-    while (db_next(&rows)) {
-        struct account a = {.id = db_id(&rows, 0),
-                            .username = db_text(&rows, 1),
-                            .display_name = db_text(&rows, 2),
-                            .avatar_url = db_text(&rows, 3)};
-        account_write_brief(j, &a);
-        *last = a.id;
-        (*n)++;
-    }
-    return db_rows_done(&rows);
+        DB_ARGS(DB_I64(id), DB_I64(viewer), DB_BELOW(below), DB_I64(limit)), &rows);
+    return e ? e : account_cards_read(&rows, arena, out, limit, n);
 }
 
 /* ---- many at once ---- */
@@ -371,18 +298,10 @@ enum err post_likes(struct tx *tx, uint64_t id, uint64_t viewer, uint64_t below,
 enum err posts_by_author(struct tx *tx, uint64_t author, uint64_t below, size_t limit,
                          uint64_t *ids, size_t *n)
 {
-    struct db_rows rows;
-    *n = 0;
-    int64_t top = below > INT64_MAX ? INT64_MAX : (int64_t)below;
-    enum err e = tx_query(tx,
-                          "SELECT id FROM posts WHERE author_id = $1 AND id < $2 "
-                          "AND deleted_at IS NULL ORDER BY id DESC LIMIT $3",
-                          DB_ARGS(DB_I64(author), DB_I64(top), DB_I64(limit)), &rows);
-    if (e)
-        return e;
-    while (*n < limit && db_next(&rows))
-        ids[(*n)++] = db_id(&rows, 0);
-    return db_rows_done(&rows);
+    return tx_get_ids(tx,
+                      "SELECT id FROM posts WHERE author_id = $1 AND id < $2 "
+                      "AND deleted_at IS NULL ORDER BY id DESC LIMIT $3",
+                      DB_ARGS(DB_I64(author), DB_BELOW(below), DB_I64(limit)), ids, limit, n);
 }
 
 enum err posts_load(struct tx *tx, const uint64_t *ids, size_t n, struct arena *arena,
@@ -410,52 +329,4 @@ enum err posts_load(struct tx *tx, const uint64_t *ids, size_t n, struct arena *
         state[i] = CARD_FOUND;
     }
     return db_rows_done(&rows);
-}
-
-/* ---- drawing ---- */
-
-static char *put(char *to, const char *bytes, size_t n)
-{
-    memcpy(to, bytes, n);
-    return to + n;
-}
-
-#define PUT(to, literal) put((to), literal, sizeof(literal) - 1)
-
-static char *put_time(char *to, int64_t wall_ms)
-{
-    *to++ = '"';
-    time_format(wall_ms, to);
-    to += TIME_TEXT_LEN;
-    *to++ = '"';
-    return to;
-}
-
-/* Keys, ids, counters and times together stay below this. */
-enum { POST_FRAME_MAX = 400 };
-
-void post_write(struct json_out *j, const struct post_card *card, struct str author_json,
-                bool liked)
-{
-    json_raw(j, STR("{\"id\":\""));
-    char *start = buf_reserve(j->buf, POST_FRAME_MAX + author_json.len + card->caption_json.len);
-    if (!start)
-        return;
-    char *to = start;
-    to += id_format(card->id, to);
-    to = PUT(to, "\",\"author\":");
-    to = put(to, author_json.ptr, author_json.len);
-    to = PUT(to, ",\"caption\":\"");
-    to = put(to, card->caption_json.ptr, card->caption_json.len);
-    to = PUT(to, "\",\"media\":[],\"like_count\":");
-    to += id_format(card->like_count, to);
-    to = PUT(to, ",\"comment_count\":");
-    to += id_format(card->comment_count, to);
-    to = liked ? PUT(to, ",\"liked\":true,\"created_at\":")
-               : PUT(to, ",\"liked\":false,\"created_at\":");
-    to = put_time(to, id_time_ms(card->id));
-    to = PUT(to, ",\"edited_at\":");
-    to = card->edited_at_ms ? put_time(to, card->edited_at_ms) : PUT(to, "null");
-    *to++ = '}';
-    j->buf->len += (size_t)(to - start);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "base/arena.h"
-#include "base/json_out.h"
 #include "port/cards.h"
 #include "port/db.h"
 
@@ -11,13 +10,12 @@ enum { CAPTION_MAX_CHARS = 2200, COMMENT_MAX_CHARS = 2200 };
 struct post_new {
     uint64_t author;
     struct str caption;
-    uint64_t id;             /* 0: next id; imports give one */
-    struct str *author_json; /* gets the author's fragment, as of this transaction, in the arena;
-                                NULL: it is not asked for */
+    uint64_t id;                      /* 0: next id; imports give one */
+    struct account_card *author_card; /* gets the author as of this transaction; NULL: not asked */
 };
 
-/* Names the opening of a job that runs post_create, with author_json, before anything else. */
-void post_open(struct db_job *job, uint64_t author);
+/* Names the first statement of a job that runs post_create with author_card. */
+void post_first_statement(struct db_job *job, uint64_t author);
 /* Would post_create take it? */
 bool post_caption_fits(struct str caption);
 /* Decides push or pull from the author's class, stores it, counts it, emits POST_CREATED with
@@ -36,18 +34,25 @@ enum err post_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms
 
 enum err post_like(struct tx *tx, uint64_t id, uint64_t viewer, bool on, int64_t now_ms,
                    bool *changed);
-/* brief accounts, falling account id */
+/* Without a look at who may see it: for an account that goes. */
+enum err post_unlike(struct tx *tx, uint64_t id, uint64_t account, bool *changed);
+/* By falling account id. */
 enum err post_likes(struct tx *tx, uint64_t id, uint64_t viewer, uint64_t below, size_t limit,
-                    struct json_out *j, size_t *n, uint64_t *last);
+                    struct arena *arena, struct account_card *out, size_t *n);
 
-enum err comment_create(struct tx *tx, uint64_t post, uint64_t author, struct str body,
-                        struct json_out *j, uint64_t *id);
-/* The same with an id that the caller chose (imports); `j` may be NULL. */
-enum err comment_create_as(struct tx *tx, uint64_t id, uint64_t post, uint64_t author,
-                           struct str body, struct json_out *j);
+struct comment {
+    uint64_t id, post;
+    struct account_card author;
+    struct str body;
+};
+/* `id`: 0: the next one; imports give one. */
+enum err comment_create(struct tx *tx, uint64_t id, uint64_t post, uint64_t author, struct str body,
+                        struct arena *arena, struct comment *out);
 /* oldest first */
 enum err comment_list(struct tx *tx, uint64_t post, uint64_t viewer, uint64_t after, size_t limit,
-                      struct json_out *j, size_t *n, uint64_t *last);
+                      struct arena *arena, struct comment *out, size_t *n);
+/* Moves the post's counter and says where it stands now; ERR_NOT_FOUND: it is gone. */
+enum err comment_count(struct tx *tx, uint64_t post, uint64_t author, int64_t delta);
 /* By its author or by the post's author. */
 enum err comment_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms);
 
@@ -58,8 +63,3 @@ enum err posts_by_author(struct tx *tx, uint64_t author, uint64_t below, size_t 
 /* Reads the cards of `ids` from truth; missing and deleted ones are left out (state CARD_GONE). */
 enum err posts_load(struct tx *tx, const uint64_t *ids, size_t n, struct arena *arena,
                     struct post_card *out, enum card_state *state);
-
-/* {"id","author":{…},"caption","media":[],"like_count","comment_count","liked","created_at",
- * "edited_at"} */
-void post_write(struct json_out *j, const struct post_card *card, struct str author_json,
-                bool liked);

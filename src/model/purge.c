@@ -5,9 +5,11 @@
  * can be cut off and begun again anywhere. Every row that goes takes its count with it, and every
  * edge says so by an event, so that counters never drift from rows and the views never from truth.
  */
+#include "base/check.h"
 #include "model/account.h"
 #include "model/follow.h"
 #include "model/group.h"
+#include "model/post.h"
 
 /* What a slice does for one kind of row: reads at most `max`, removes them. *found: how many there
  * were. */
@@ -15,79 +17,43 @@ typedef enum err (*purge_part)(struct tx *tx, uint64_t account, size_t max, size
 
 enum { SLICE_MAX = 500 };
 
-struct pair {
-    uint64_t id;
-    int64_t value;
-};
-
-/* Reads (id, number) rows first and changes afterwards: no statement runs while another walks the
- * table. */
-static enum err read_pairs(struct tx *tx, const char *sql, uint64_t account, size_t max,
-                           struct pair *out, size_t *n)
+/* Reads the ids first and changes afterwards: no statement runs while another walks the table. */
+static enum err read_ids(struct tx *tx, const char *sql, uint64_t account, size_t max,
+                         uint64_t ids[SLICE_MAX], size_t *n)
 {
-    struct db_rows rows;
-    *n = 0;
-    if (max > SLICE_MAX)
-        max = SLICE_MAX;
-    enum err e = tx_query(tx, sql, DB_ARGS(DB_I64(account), DB_I64(max)), &rows);
-    if (e)
-        return e;
-    while (*n < max && db_next(&rows)) {
-        out[*n] = (struct pair){.id = db_id(&rows, 0), .value = db_i64(&rows, 1)};
-        (*n)++;
-    }
-    return db_rows_done(&rows);
+    max = max < SLICE_MAX ? max : SLICE_MAX;
+    return tx_get_ids(tx, sql, DB_ARGS(DB_I64(account), DB_I64(max)), ids, max, n);
 }
-
-/* A row that is gone by now (with many writers somebody may have been faster) took its count along.
- */
 
 /* The edges of one direction. They end like any other: counters, class crossings and events come
  * with it. */
 static enum err purge_edges(struct tx *tx, uint64_t account, size_t max, bool followers,
                             const struct follow_policy *policy, size_t *found)
 {
-    struct pair rows[SLICE_MAX];
-    const char *followers_sql = "SELECT follower_id, 0 FROM follows WHERE followee_id = $1 "
+    uint64_t ids[SLICE_MAX];
+    const char *followers_sql = "SELECT follower_id FROM follows WHERE followee_id = $1 "
                                 "ORDER BY follower_id LIMIT $2";
-    const char *following_sql = "SELECT followee_id, 0 FROM follows WHERE follower_id = $1 "
+    const char *following_sql = "SELECT followee_id FROM follows WHERE follower_id = $1 "
                                 "ORDER BY followee_id LIMIT $2";
-    enum err e =
-        read_pairs(tx, followers ? followers_sql : following_sql, account, max, rows, found);
+    enum err e = read_ids(tx, followers ? followers_sql : following_sql, account, max, ids, found);
     bool changed;
     for (size_t i = 0; !e && i < *found; i++)
-        e = follow_remove_as(tx, followers ? rows[i].id : account, followers ? account : rows[i].id,
+        e = follow_remove_as(tx, followers ? ids[i] : account, followers ? account : ids[i],
                              FOLLOW_ENDED_ACCOUNT, policy, &changed);
     return e;
 }
 
+/* A row that is gone by now (with many writers somebody may have been faster) took its count along;
+ * so did a post that is gone. */
 static enum err purge_likes(struct tx *tx, uint64_t account, size_t max, size_t *found)
 {
-    struct pair rows[SLICE_MAX];
-    enum err e = read_pairs(
-        tx, "SELECT post_id, 0 FROM likes WHERE account_id = $1 ORDER BY post_id LIMIT $2", account,
-        max, rows, found);
-    for (size_t i = 0; !e && i < *found; i++) {
-        int64_t count = 0, removed = 0;
-        e = tx_exec(tx, "DELETE FROM likes WHERE post_id = $1 AND account_id = $2",
-                    DB_ARGS(DB_I64(rows[i].id), DB_I64(account)), &removed);
-        if (!e && removed == 0)
-            continue;
-        if (!e)
-            e = tx_get_i64(tx,
-                           "UPDATE posts SET like_count = like_count - 1 WHERE id = $1 "
-                           "RETURNING like_count",
-                           DB_ARGS(DB_I64(rows[i].id)), &count);
-        if (e == ERR_NOT_FOUND) { /* the post itself is gone */
-            e = OK;
-            continue;
-        }
-        if (!e)
-            e = outbox_emit(tx, (struct event){.type = EVENT_POST_UNLIKED,
-                                               .actor = account,
-                                               .object = rows[i].id,
-                                               .value = count});
-    }
+    uint64_t ids[SLICE_MAX];
+    enum err e =
+        read_ids(tx, "SELECT post_id FROM likes WHERE account_id = $1 ORDER BY post_id LIMIT $2",
+                 account, max, ids, found);
+    bool changed;
+    for (size_t i = 0; !e && i < *found; i++)
+        e = post_unlike(tx, ids[i], account, &changed);
     return e;
 }
 
@@ -95,30 +61,19 @@ static enum err purge_likes(struct tx *tx, uint64_t account, size_t max, size_t 
  */
 static enum err purge_comments(struct tx *tx, uint64_t account, size_t max, size_t *found)
 {
-    struct pair rows[SLICE_MAX];
-    enum err e =
-        read_pairs(tx, "SELECT id, 0 FROM comments WHERE author_id = $1 ORDER BY id LIMIT $2",
-                   account, max, rows, found);
+    uint64_t ids[SLICE_MAX];
+    enum err e = read_ids(tx, "SELECT id FROM comments WHERE author_id = $1 ORDER BY id LIMIT $2",
+                          account, max, ids, found);
     for (size_t i = 0; !e && i < *found; i++) {
-        int64_t post = 0, count = 0;
+        int64_t post = 0;
         e = tx_get_i64(tx,
                        "DELETE FROM comments WHERE id = $1 "
                        "RETURNING CASE WHEN deleted_at IS NULL THEN post_id ELSE 0 END",
-                       DB_ARGS(DB_I64(rows[i].id)), &post);
+                       DB_ARGS(DB_I64(ids[i])), &post);
         if (!e && post != 0)
-            e = tx_get_i64(tx,
-                           "UPDATE posts SET comment_count = comment_count - 1 WHERE id = $1 "
-                           "RETURNING comment_count",
-                           DB_ARGS(DB_I64(post)), &count);
-        if (e == ERR_NOT_FOUND) { /* the comment, or its post, is gone by now */
+            e = comment_count(tx, (uint64_t)post, account, -1);
+        if (e == ERR_NOT_FOUND) /* the comment, or its post, is gone by now */
             e = OK;
-            continue;
-        }
-        if (!e && post != 0)
-            e = outbox_emit(tx, (struct event){.type = EVENT_POST_UNCOMMENTED,
-                                               .actor = account,
-                                               .object = (uint64_t)post,
-                                               .value = count});
     }
     return e;
 }
@@ -134,73 +89,59 @@ static enum err delete_some(struct tx *tx, const char *sql, uint64_t key, size_t
 /* One post a slice: it may have any number of likes and comments, which go first. */
 static enum err purge_posts(struct tx *tx, uint64_t account, size_t max, size_t *found)
 {
-    struct pair post;
-    size_t posts, gone;
-    enum err e =
-        read_pairs(tx, "SELECT id, delivery FROM posts WHERE author_id = $1 ORDER BY id LIMIT $2",
-                   account, 1, &post, &posts);
-    *found = posts;
-    if (e || posts == 0)
-        return e;
-    e = delete_some(tx,
-                    "DELETE FROM likes WHERE post_id = $1 AND account_id IN "
-                    "(SELECT account_id FROM likes WHERE post_id = $1 LIMIT $2)",
-                    post.id, max, &gone);
-    if (e || gone == max)
-        return e;
-    e = delete_some(tx,
-                    "DELETE FROM comments WHERE id IN "
-                    "(SELECT id FROM comments WHERE post_id = $1 ORDER BY id LIMIT $2)",
-                    post.id, max, &gone);
-    if (e || gone == max)
-        return e;
-    e = delete_some(tx,
-                    "DELETE FROM post_versions WHERE post_id = $1 AND replaced_at IN "
-                    "(SELECT replaced_at FROM post_versions WHERE post_id = $1 LIMIT $2)",
-                    post.id, max, &gone);
-    if (e || gone == max)
-        return e;
-    e = tx_exec(tx, "DELETE FROM posts WHERE id = $1", DB_ARGS(DB_I64(post.id)), NULL);
+    static const char *const belongings[] = {
+        "DELETE FROM likes WHERE post_id = $1 AND account_id IN "
+        "(SELECT account_id FROM likes WHERE post_id = $1 LIMIT $2)",
+        "DELETE FROM comments WHERE id IN "
+        "(SELECT id FROM comments WHERE post_id = $1 ORDER BY id LIMIT $2)",
+        "DELETE FROM post_versions WHERE post_id = $1 AND replaced_at IN "
+        "(SELECT replaced_at FROM post_versions WHERE post_id = $1 LIMIT $2)",
+    };
+    int64_t row[2]; /* id, delivery */
+    enum err e = tx_get_numbers(
+        tx, "SELECT id, delivery FROM posts WHERE author_id = $1 ORDER BY id LIMIT 1",
+        DB_ARGS(DB_I64(account)), row, 2);
+    *found = !e;
+    if (e)
+        return e == ERR_NOT_FOUND ? OK : e;
+    uint64_t post = (uint64_t)row[0];
+    for (size_t i = 0; i < COUNT_OF(belongings); i++) {
+        size_t gone;
+        e = delete_some(tx, belongings[i], post, max, &gone);
+        if (e || gone == max)
+            return e;
+    }
+    e = tx_exec(tx, "DELETE FROM posts WHERE id = $1", DB_ARGS(DB_I64(post)), NULL);
     if (!e)
-        e = outbox_emit(tx, (struct event){.type = EVENT_POST_DELETED,
-                                           .actor = account,
-                                           .object = post.id,
-                                           .value = post.value});
+        e = outbox_emit(
+            tx, (struct event){
+                    .type = EVENT_POST_DELETED, .actor = account, .object = post, .value = row[1]});
+    return e;
+}
+
+/* `muting`: those whom the account mutes; else those who mute it. */
+static enum err purge_mutes(struct tx *tx, uint64_t account, size_t max, bool muting, size_t *found)
+{
+    uint64_t ids[SLICE_MAX];
+    enum err e = read_ids(
+        tx,
+        muting ? "SELECT muted_id FROM mutes WHERE muter_id = $1 ORDER BY muted_id LIMIT $2"
+               : "SELECT muter_id FROM mutes WHERE muted_id = $1 ORDER BY muter_id LIMIT $2",
+        account, max, ids, found);
+    bool changed;
+    for (size_t i = 0; !e && i < *found; i++)
+        e = mute_remove(tx, muting ? account : ids[i], muting ? ids[i] : account, &changed);
     return e;
 }
 
 static enum err purge_muting(struct tx *tx, uint64_t account, size_t max, size_t *found)
 {
-    struct pair rows[SLICE_MAX];
-    enum err e = read_pairs(
-        tx, "SELECT muted_id, 0 FROM mutes WHERE muter_id = $1 ORDER BY muted_id LIMIT $2", account,
-        max, rows, found);
-    for (size_t i = 0; !e && i < *found; i++) {
-        e = tx_exec(tx, "DELETE FROM mutes WHERE muter_id = $1 AND muted_id = $2",
-                    DB_ARGS(DB_I64(account), DB_I64(rows[i].id)), NULL);
-        if (!e)
-            e = outbox_emit(
-                tx,
-                (struct event){.type = EVENT_MUTE_REMOVED, .actor = account, .object = rows[i].id});
-    }
-    return e;
+    return purge_mutes(tx, account, max, true, found);
 }
 
 static enum err purge_muted_by(struct tx *tx, uint64_t account, size_t max, size_t *found)
 {
-    struct pair rows[SLICE_MAX];
-    enum err e = read_pairs(
-        tx, "SELECT muter_id, 0 FROM mutes WHERE muted_id = $1 ORDER BY muter_id LIMIT $2", account,
-        max, rows, found);
-    for (size_t i = 0; !e && i < *found; i++) {
-        e = tx_exec(tx, "DELETE FROM mutes WHERE muter_id = $1 AND muted_id = $2",
-                    DB_ARGS(DB_I64(rows[i].id), DB_I64(account)), NULL);
-        if (!e)
-            e = outbox_emit(
-                tx,
-                (struct event){.type = EVENT_MUTE_REMOVED, .actor = rows[i].id, .object = account});
-    }
-    return e;
+    return purge_mutes(tx, account, max, false, found);
 }
 
 static enum err purge_blocking(struct tx *tx, uint64_t account, size_t max, size_t *found)
@@ -243,7 +184,7 @@ enum err account_purge_slice(struct tx *tx, uint64_t id, size_t max,
         if (e || *more)
             return e;
     }
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
         size_t found = 0;
         enum err e = parts[i](tx, id, max, &found);
         if (e)

@@ -18,7 +18,6 @@
 
 #include "base/arena.h"
 #include "base/check.h"
-#include "base/fault.h"
 #include "base/id.h"
 #include "model/account.h"
 #include "model/feed.h"
@@ -66,7 +65,8 @@ static enum err read_offer(struct rebuilding *b, uint64_t viewer, struct offer *
 {
     size_t cap = b->views->cap;
     out->ids = ARENA_ARRAY(&b->arena, uint64_t, cap);
-    enum err e = views_home(b->views, viewer, UINT64_MAX, out->ids, cap, &out->count, &out->floor);
+    enum err e = timelines_home(b->views->timelines, viewer, UINT64_MAX, out->ids, cap, &out->count,
+                                &out->floor);
     if (!e && out->count == cap && out->ids[cap - 1] - 1 > out->floor)
         out->floor = out->ids[cap - 1] - 1; /* there may be more below, which was not asked for */
     return e;
@@ -90,19 +90,6 @@ static bool differ(const struct offer *a, const struct offer *b, uint64_t low, u
     }
 }
 
-struct content {
-    uint64_t viewer;
-    size_t max, count;
-    uint64_t *ids;
-    struct arena *arena;
-};
-
-static enum err read_content(struct tx *tx, void *arg)
-{
-    struct content *c = arg;
-    return feed_from_truth(tx, c->viewer, UINT64_MAX, c->max, true, c->arena, c->ids, &c->count);
-}
-
 static enum err rebuild_timeline(struct rebuilding *b, uint64_t viewer, bool *changed)
 {
     struct offer before, now;
@@ -110,24 +97,11 @@ static enum err rebuild_timeline(struct rebuilding *b, uint64_t viewer, bool *ch
     enum err e = read_offer(b, viewer, &before);
     if (e || before.floor == UINT64_MAX)
         return e;
-    e = views_rebuild_anew(b->views, viewer);
+    bool truth_failed;
+    e = feed_rebuild(b->views, b->db, viewer, true, &truth_failed);
     if (e) /* dropped or begun by somebody meanwhile: then it is made from truth anyhow */
         return e == ERR_CONFLICT ? OK : e;
-    size_t cap = b->views->cap;
-    struct content c = {.viewer = viewer,
-                        .max = cap + 1, /* one more tells whether there is anything below */
-                        .ids = ARENA_ARRAY(&b->arena, uint64_t, cap + 1),
-                        .arena = &b->arena};
-    e = db_read(b->db, read_content, &c, NULL);
-    if (e) {
-        views_rebuild_give_up(b->views, viewer);
-        return e;
-    }
-    FAULT(rebuild_before_install);
-    bool below = c.count > cap;
-    e = views_rebuild_end(b->views, viewer, c.ids, below ? cap : c.count, below ? c.ids[cap] : 0);
-    if (!e)
-        e = read_offer(b, viewer, &now);
+    e = read_offer(b, viewer, &now);
     if (e || now.floor == UINT64_MAX)
         return e;
     *changed = differ(&before, &now, before.floor > now.floor ? before.floor : now.floor, began);
@@ -150,8 +124,8 @@ static enum err read_inbox(struct rebuilding *b, uint64_t account, struct inbox_
     out->count = 0;
     out->there = false;
     do {
-        enum err e =
-            views_inbox(b->views, account, below, out->entries + out->count, max - out->count, &n);
+        enum err e = inboxes_read(b->views->inboxes, account, below, out->entries + out->count,
+                                  max - out->count, &n);
         if (e)
             return e == ERR_NEEDS_TRUTH ? OK : e;
         out->count += n;
@@ -202,18 +176,12 @@ static enum err rebuild_inbox(struct rebuilding *b, uint64_t account, bool *chan
 
 static enum err rebuild_counters(struct rebuilding *b, uint64_t account, bool *changed)
 {
-    char report[64]; /* what differs is not told one by one here; what does not fit is dropped */
-    struct buf text = buf_over(report, sizeof report);
-    struct json_out j;
     struct check_result result = {0};
-    json_out_init(&j, &text);
-    json_array_begin(&j);
     struct check k = {.db = b->db,
                       .views = b->views,
                       .cards = b->cards,
                       .depth = SIZE_MAX,
                       .repair = true,
-                      .j = &j,
                       .result = &result};
     arena_init(&k.arena);
     enum err e = check_counters(&k, account);

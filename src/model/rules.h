@@ -1,21 +1,7 @@
-/* The fan-out table of the domain and its sinks, and what a committed event does to the views
- * before its answer. */
+/* The fan-out table of the domain. */
 #pragma once
 
-#include "port/cards.h"
 #include "port/rule.h"
-#include "port/views.h"
 
 extern const struct rule model_rules[];
 extern const size_t model_rule_count;
-
-/* The immediate part: graph, tombstones, own timeline, caches. Called in commit order, and
- * again, for stored events, on start for everything the views' saved state does not cover.
- * Idempotent. */
-void event_apply(struct views *views, struct cards *cards, const struct event *e);
-
-/* The same for many events at once, in their order: one trip to shared cards and one to shared
- * views. An error is the views': they may hold some of it. (What shared cards could not be told
- * they keep to tell later, and this process does not read it meanwhile.) */
-enum err event_apply_all(struct views *views, struct cards *cards, const struct event *events,
-                         size_t n);

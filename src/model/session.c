@@ -78,38 +78,33 @@ enum err session_end(struct tx *tx, uint64_t account, uint64_t id)
 enum err sessions_are_good(struct tx *tx, uint64_t account, const uint64_t *ids, size_t n,
                            int64_t now_ms, bool *good)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT a.state, (SELECT COUNT(*) FROM sessions s "
-                          "WHERE s.account_id = a.id AND s.expires_at > $3 "
-                          "AND s.id IN (SELECT id FROM ids($2))) "
-                          "FROM accounts a WHERE a.id = $1",
-                          DB_ARGS(DB_I64(account), DB_IDS(ids, n), DB_I64(now_ms)), &rows);
-    if (e)
-        return e;
-    *good = db_next(&rows) && db_i64(&rows, 0) == ACCOUNT_ACTIVE && db_i64(&rows, 1) == (int64_t)n;
-    return db_rows_done(&rows);
+    int64_t row[2] = {ACCOUNT_DELETED};
+    enum err e = tx_get_numbers(tx,
+                                "SELECT a.state, (SELECT COUNT(*) FROM sessions s "
+                                "WHERE s.account_id = a.id AND s.expires_at > $3 "
+                                "AND s.id IN (SELECT id FROM ids($2))) "
+                                "FROM accounts a WHERE a.id = $1",
+                                DB_ARGS(DB_I64(account), DB_IDS(ids, n), DB_I64(now_ms)), row, 2);
+    *good = !e && row[0] == ACCOUNT_ACTIVE && row[1] == (int64_t)n;
+    return e == ERR_NOT_FOUND ? OK : e;
 }
 
-enum err session_list(struct tx *tx, uint64_t account, uint64_t current, struct json_out *j)
+enum err session_list(struct tx *tx, uint64_t account, struct arena *arena,
+                      struct session out[SESSIONS_MAX], size_t *n)
 {
     struct db_rows rows;
+    *n = 0;
     enum err e = tx_query(tx,
                           "SELECT id, label, used_at, expires_at FROM sessions "
                           "WHERE account_id = $1 ORDER BY id DESC",
                           DB_ARGS(DB_I64(account)), &rows);
     if (e)
         return e;
-    while (db_next(&rows)) {
-        uint64_t id = db_id(&rows, 0);
-        json_object_begin(j);
-        json_put(j, "id", id, id);
-        json_put(j, "label", str, db_text(&rows, 1));
-        json_put(j, "created_at", time, id_time_ms(id));
-        json_put(j, "used_at", time, db_i64(&rows, 2));
-        json_put(j, "expires_at", time, db_i64(&rows, 3));
-        json_put(j, "current", bool, id == current);
-        json_object_end(j);
-    }
+    for (; *n < SESSIONS_MAX && db_next(&rows); (*n)++)
+        out[*n] = (struct session){.id = db_id(&rows, 0),
+                                   .account = account,
+                                   .label = arena_str(arena, db_text(&rows, 1)),
+                                   .used_at_ms = db_i64(&rows, 2),
+                                   .expires_at_ms = db_i64(&rows, 3)};
     return db_rows_done(&rows);
 }

@@ -44,7 +44,7 @@ enum err sink_push(struct sink_env *env, const struct event *e, const uint64_t *
         skip_gone(result, n);
         return OK;
     }
-    enum err error = views_push(env->views, e->object, members, n, &added);
+    enum err error = timelines_push_one(env->views->timelines, e->object, members, n, &added);
     if (error)
         return error;
     result->delivered = added;
@@ -53,14 +53,14 @@ enum err sink_push(struct sink_env *env, const struct event *e, const uint64_t *
 }
 
 static enum err push_shown(struct sink_env *env, struct sink_call *calls, size_t n,
-                           const enum card_state *state, struct view_push *pushes)
+                           const enum card_state *state, struct timeline_push *pushes)
 {
     size_t count = 0, at = 0;
     for (size_t i = 0; i < n; i++)
         if (state[i] != CARD_GONE)
             pushes[count++] =
-                (struct view_push){calls[i].event->object, calls[i].members, calls[i].n, 0};
-    enum err e = count > 0 ? views_pushes(env->views, pushes, count) : OK;
+                (struct timeline_push){calls[i].event->object, calls[i].members, calls[i].n, 0};
+    enum err e = count > 0 ? timelines_push(env->views->timelines, pushes, count) : OK;
     for (size_t i = 0; i < n && !e; i++) {
         if (state[i] == CARD_GONE) {
             skip_gone(&calls[i].result, calls[i].n);
@@ -80,7 +80,7 @@ enum err sink_pushes(struct sink_env *env, struct sink_call *calls, size_t n)
     uint64_t *posts = ARENA_ARRAY(&arena, uint64_t, n);
     struct post_card *cards = ARENA_ARRAY(&arena, struct post_card, n);
     enum card_state *state = ARENA_ARRAY(&arena, enum card_state, n);
-    struct view_push *pushes = ARENA_ARRAY(&arena, struct view_push, n);
+    struct timeline_push *pushes = ARENA_ARRAY(&arena, struct timeline_push, n);
     for (size_t i = 0; i < n; i++)
         posts[i] = calls[i].event->object;
     cards_posts(env->cards, posts, n, cards, state, &arena);
@@ -93,7 +93,7 @@ enum err sink_retract(struct sink_env *env, const struct event *e, const uint64_
                       size_t n, struct sink_result *result)
 {
     size_t removed = 0;
-    enum err error = views_retract(env->views, e->object, members, n, &removed);
+    enum err error = timelines_retract(env->views->timelines, e->object, members, n, &removed);
     if (error)
         return error;
     result->delivered = removed;
@@ -113,22 +113,13 @@ struct pushed {
 static enum err read_pushed(struct tx *tx, void *arg)
 {
     struct pushed *p = arg;
-    struct db_rows rows;
-    p->count = 0;
-    enum err e = p->with_deleted
-                     ? tx_query(tx,
-                                "SELECT id FROM posts WHERE author_id = $1 AND delivery = 0 "
-                                "ORDER BY id DESC LIMIT $2",
-                                DB_ARGS(DB_I64(p->author), DB_I64(p->max)), &rows)
-                     : tx_query(tx,
-                                "SELECT id FROM posts WHERE author_id = $1 AND delivery = 0 "
-                                "AND deleted_at IS NULL ORDER BY id DESC LIMIT $2",
-                                DB_ARGS(DB_I64(p->author), DB_I64(p->max)), &rows);
-    if (e)
-        return e;
-    while (p->count < p->max && db_next(&rows))
-        p->ids[p->count++] = db_id(&rows, 0);
-    return db_rows_done(&rows);
+    return tx_get_ids(tx,
+                      p->with_deleted
+                          ? "SELECT id FROM posts WHERE author_id = $1 AND delivery = 0 "
+                            "ORDER BY id DESC LIMIT $2"
+                          : "SELECT id FROM posts WHERE author_id = $1 AND delivery = 0 "
+                            "AND deleted_at IS NULL ORDER BY id DESC LIMIT $2",
+                      DB_ARGS(DB_I64(p->author), DB_I64(p->max)), p->ids, p->max, &p->count);
 }
 
 /* Somebody whom the views do not know has no timeline to change. */
@@ -161,8 +152,8 @@ enum err sink_backfill(struct sink_env *env, const struct event *e, const uint64
     if (!error) {
         FAULT(backfill_before_merge);
         bool below = p.count > cap;
-        error = views_backfill(env->views, members[0], e->object, p.ids, below ? cap : p.count,
-                               below ? p.ids[cap] : 0);
+        error = timelines_backfill(env->views->timelines, members[0], e->object, p.ids,
+                                   below ? cap : p.count, below ? p.ids[cap] : 0);
         note_one(error, result);
     }
     arena_done(&arena);
@@ -183,7 +174,7 @@ enum err sink_forget(struct sink_env *env, const struct event *e, const uint64_t
                        .ids = ARENA_ARRAY(&arena, uint64_t, cap)};
     enum err error = db_read(env->db, read_pushed, &p, NULL);
     if (!error) {
-        error = views_forget(env->views, members[0], e->object, p.ids, p.count);
+        error = timelines_forget(env->views->timelines, members[0], e->object, p.ids, p.count);
         note_one(error, result);
     }
     arena_done(&arena);

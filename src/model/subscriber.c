@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/id.h"
+#include "model/meta.h"
 
 /* ---- the events ---- */
 
@@ -25,15 +26,7 @@ static enum err first_after(struct tx *tx, uint64_t position, uint64_t *out)
 
 enum err stored_events_bounds(struct tx *tx, uint64_t *removed_through, uint64_t *oldest)
 {
-    struct db_rows rows;
-    *removed_through = 0;
-    enum err e =
-        tx_query(tx, "SELECT value FROM meta WHERE name = 'archived_through'", DB_NO_ARGS, &rows);
-    if (e)
-        return e;
-    if (db_next(&rows) && !str_parse_u64(db_text(&rows, 0), removed_through))
-        *removed_through = 0;
-    e = db_rows_done(&rows);
+    enum err e = meta_get(tx, STR("archived_through"), removed_through);
     return e ? e : first_after(tx, 0, oldest);
 }
 

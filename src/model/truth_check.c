@@ -16,29 +16,47 @@ enum { IDS_SHOWN = 20 };
 
 /* ---- feeds ---- */
 
-struct feed_look {
-    uint64_t viewer;
-    size_t depth;
-    uint64_t *oracle, *shown;
-    size_t oracle_count, shown_count;
-};
+bool look_is_same(const struct look *l)
+{
+    return l->oracle_count == l->shown_count &&
+           memcmp(l->oracle, l->shown, l->shown_count * sizeof *l->shown) == 0;
+}
+
+enum err look_at(struct look *l)
+{
+    struct check *k = l->check;
+    enum err e = OK;
+    if (!l->oracle) {
+        l->oracle = ARENA_ARRAY(&k->arena, uint64_t, k->depth);
+        l->shown = ARENA_ARRAY(&k->arena, uint64_t, k->depth);
+    }
+    for (int i = 0; !e && i < CHECK_LOOKS; i++) {
+        e = l->read_shown(l);
+        if (!e)
+            e = db_read(k->db, l->read_oracle, l, NULL);
+        if (!e && look_is_same(l))
+            return OK;
+    }
+    return e;
+}
 
 static enum err read_oracle(struct tx *tx, void *arg)
 {
-    struct feed_look *f = arg;
-    return feed_oracle(tx, f->viewer, UINT64_MAX, f->depth, f->oracle, &f->oracle_count);
+    struct look *f = arg;
+    return feed_oracle(tx, f->account, UINT64_MAX, f->check->depth, f->oracle, &f->oracle_count);
 }
 
-static enum err read_shown(struct check *k, struct feed_look *f)
+static enum err read_shown(struct look *f)
 {
+    struct check *k = f->check;
     struct feed_page *page = ARENA_NEW(&k->arena, struct feed_page);
     uint64_t below = UINT64_MAX;
     f->shown_count = 0;
-    while (below > 0 && f->shown_count < f->depth) {
+    while (below > 0 && f->shown_count < k->depth) {
         struct arena arena;
-        size_t left = f->depth - f->shown_count;
+        size_t left = k->depth - f->shown_count;
         arena_init(&arena);
-        enum err e = feed_peek(k->views, k->cards, k->db, f->viewer, below,
+        enum err e = feed_peek(k->views, k->cards, k->db, f->account, below,
                                left < FEED_LIMIT_MAX ? left : FEED_LIMIT_MAX, &arena, page);
         arena_done(&arena);
         if (e)
@@ -48,25 +66,6 @@ static enum err read_shown(struct check *k, struct feed_look *f)
         below = page->next_below;
     }
     return OK;
-}
-
-static bool is_same(const struct feed_look *f)
-{
-    return f->oracle_count == f->shown_count &&
-           memcmp(f->oracle, f->shown, f->shown_count * sizeof *f->shown) == 0;
-}
-
-static enum err look(struct check *k, struct feed_look *f)
-{
-    enum err e = OK;
-    for (int i = 0; !e && i < CHECK_LOOKS; i++) {
-        e = read_shown(k, f);
-        if (!e)
-            e = db_read(k->db, read_oracle, f, NULL);
-        if (!e && is_same(f))
-            return OK;
-    }
-    return e;
 }
 
 static bool holds(const uint64_t *falling, size_t n, uint64_t id)
@@ -96,26 +95,30 @@ static enum err each_only_in(const uint64_t *a, size_t n, const uint64_t *b, siz
     return e;
 }
 
-static enum err write_id(void *ctx, uint64_t id)
+struct id_list {
+    uint64_t ids[IDS_SHOWN];
+    size_t count;
+};
+
+static enum err list_id(void *ctx, uint64_t id)
 {
-    json_id(ctx, id);
+    struct id_list *list = ctx;
+    list->ids[list->count++] = id;
     return OK;
 }
 
-static void report_feed(struct check *k, const struct feed_look *f)
+static void report_feed(struct check *k, const struct look *f)
 {
-    json_object_begin(k->j);
-    json_put(k->j, "kind", str, STR("feed"));
-    json_put(k->j, "account", id, f->viewer);
-    json_key(k->j, STR("missing"));
-    json_array_begin(k->j);
-    each_only_in(f->oracle, f->oracle_count, f->shown, f->shown_count, IDS_SHOWN, write_id, k->j);
-    json_array_end(k->j);
-    json_key(k->j, STR("extra"));
-    json_array_begin(k->j);
-    each_only_in(f->shown, f->shown_count, f->oracle, f->oracle_count, IDS_SHOWN, write_id, k->j);
-    json_array_end(k->j);
-    json_object_end(k->j);
+    struct id_list missing = {.count = 0}, extra = {.count = 0};
+    each_only_in(f->oracle, f->oracle_count, f->shown, f->shown_count, IDS_SHOWN, list_id,
+                 &missing);
+    each_only_in(f->shown, f->shown_count, f->oracle, f->oracle_count, IDS_SHOWN, list_id, &extra);
+    check_tell(k, &(struct check_difference){.kind = DIFFERENCE_FEED,
+                                             .account = f->account,
+                                             .missing = missing.ids,
+                                             .missing_count = missing.count,
+                                             .extra = extra.ids,
+                                             .extra_count = extra.count});
 }
 
 /* ---- putting a feed right ---- */
@@ -129,27 +132,22 @@ struct post_truth {
 static enum err read_post_truth(struct tx *tx, void *arg)
 {
     struct post_truth *p = arg;
-    struct db_rows rows;
-    p->exists = false;
-    enum err e = tx_query(
+    int64_t row[5] = {0};
+    enum err e = tx_get_numbers(
         tx,
         "SELECT p.author_id, p.delivery, a.state, "
         "(SELECT COUNT(*) FROM follows WHERE follower_id = $2 AND followee_id = p.author_id), "
         "(SELECT COUNT(*) FROM mutes WHERE muter_id = $2 AND muted_id = p.author_id) "
         "FROM posts p JOIN accounts a ON a.id = p.author_id "
         "WHERE p.id = $1 AND p.deleted_at IS NULL",
-        DB_ARGS(DB_I64(p->post), DB_I64(p->viewer)), &rows);
-    if (e)
-        return e;
-    if (db_next(&rows)) {
-        p->exists = true;
-        p->author = db_id(&rows, 0);
-        p->delivery = db_i64(&rows, 1);
-        p->hidden = db_i64(&rows, 2) != ACCOUNT_ACTIVE;
-        p->follows = db_i64(&rows, 3) > 0;
-        p->muted = db_i64(&rows, 4) > 0;
-    }
-    return db_rows_done(&rows);
+        DB_ARGS(DB_I64(p->post), DB_I64(p->viewer)), row, COUNT_OF(row));
+    p->exists = !e;
+    p->author = (uint64_t)row[0];
+    p->delivery = row[1];
+    p->hidden = row[2] != ACCOUNT_ACTIVE;
+    p->follows = row[3] > 0;
+    p->muted = row[4] > 0;
+    return e == ERR_NOT_FOUND ? OK : e;
 }
 
 struct repairing {
@@ -183,7 +181,7 @@ static enum err tell_relation(struct tx *tx, void *arg)
 static enum err repair_relation(struct check *k, struct post_truth *p)
 {
     bool visible, expected = p->follows && !p->muted && !p->hidden;
-    enum err e = views_visible(k->views, p->viewer, &p->author, 1, &visible);
+    enum err e = graph_visible(k->views->graph, p->viewer, &p->author, 1, &visible);
     return e || visible == expected ? e : db_write(k->db, tell_relation, p, NULL);
 }
 
@@ -199,7 +197,7 @@ static enum err repair_post_in_feed(void *ctx, uint64_t post)
     if (e)
         return e;
     if (!p.exists) {
-        cards_post_gone(k->cards, post);
+        cards_write(k->cards, &(struct card_write){.kind = CARD_POST_GONE, .id = post}, 1);
         return OK;
     }
     /* Views may hold too much: what follows only adds, and readers filter. */
@@ -214,32 +212,30 @@ static enum err repair_post_in_feed(void *ctx, uint64_t post)
     return sink_backfill(&env, &followed, &r->viewer, 1, &ignored);
 }
 
-static enum err repair_feed(struct check *k, struct feed_look *f)
+static enum err repair_feed(struct check *k, struct look *f)
 {
-    struct repairing r = {.check = k, .viewer = f->viewer};
+    struct repairing r = {.check = k, .viewer = f->account};
     enum err e = each_only_in(f->oracle, f->oracle_count, f->shown, f->shown_count, SIZE_MAX,
                               repair_post_in_feed, &r);
     if (!e)
         e = each_only_in(f->shown, f->shown_count, f->oracle, f->oracle_count, SIZE_MAX,
                          repair_post_in_feed, &r);
     if (!e)
-        e = look(k, f);
-    if (!e && is_same(f))
+        e = look_at(f);
+    if (!e && look_is_same(f))
         k->result->repaired++;
     return e;
 }
 
 static enum err check_feed(struct check *k, uint64_t account)
 {
-    struct feed_look f = {.viewer = account,
-                          .depth = k->depth,
-                          .oracle = ARENA_ARRAY(&k->arena, uint64_t, k->depth),
-                          .shown = ARENA_ARRAY(&k->arena, uint64_t, k->depth)};
-    enum err e = look(k, &f);
+    struct look f = {
+        .check = k, .account = account, .read_oracle = read_oracle, .read_shown = read_shown};
+    enum err e = look_at(&f);
     if (e)
         return e;
     k->result->feeds++;
-    if (is_same(&f))
+    if (look_is_same(&f))
         return OK;
     k->result->feed_errors++;
     report_feed(k, &f);
@@ -258,16 +254,9 @@ struct account_slice {
 static enum err read_slice(struct tx *tx, void *arg)
 {
     struct account_slice *s = arg;
-    struct db_rows rows;
-    s->count = 0;
-    enum err e =
-        tx_query(tx, "SELECT id FROM accounts WHERE id >= $1 AND state <> 2 ORDER BY id LIMIT $2",
-                 DB_ARGS(DB_I64(s->from), DB_I64(s->limit + 1)), &rows);
-    if (e)
-        return e;
-    while (s->count <= s->limit && db_next(&rows))
-        s->ids[s->count++] = db_id(&rows, 0);
-    return db_rows_done(&rows);
+    return tx_get_ids(
+        tx, "SELECT id FROM accounts WHERE id >= $1 AND state <> 2 ORDER BY id LIMIT $2",
+        DB_ARGS(DB_I64(s->from), DB_I64(s->limit + 1)), s->ids, s->limit + 1, &s->count);
 }
 
 /* The graph comes before the feed: a feed that is wrong for want of an edge is right after that. */
@@ -291,7 +280,7 @@ static enum err check_account(struct check *k, uint64_t account)
 }
 
 enum err truth_check(struct db *db, struct views *views, struct cards *cards, uint64_t from,
-                     size_t limit, size_t depth, bool repair, struct json_out *j,
+                     size_t limit, size_t depth, bool repair, struct check_report report,
                      struct check_result *result)
 {
     struct check k = {.db = db,
@@ -300,7 +289,7 @@ enum err truth_check(struct db *db, struct views *views, struct cards *cards, ui
                       .depth = depth > 0 ? depth : 1,
                       .repair = repair,
                       .members = true,
-                      .j = j,
+                      .report = report,
                       .result = result};
     struct arena arena;
     arena_init(&arena);

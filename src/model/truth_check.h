@@ -14,11 +14,43 @@ struct check {
     struct cards *cards;
     size_t depth;
     bool repair;
-    bool members; /* compare the views' members of groups, too */
-    struct json_out *j;
+    bool members;               /* compare the views' members of groups, too */
+    struct check_report report; /* difference NULL: only counted */
     struct check_result *result;
     struct arena arena; /* of one account */
 };
+
+/* A list of ids as truth has it and as its owner reads it, down to the check's depth. */
+struct look {
+    struct check *check;
+    uint64_t account;
+    bool archived; /* of an inbox */
+    uint64_t *oracle, *shown;
+    size_t oracle_count, shown_count;
+    tx_fn read_oracle; /* with the look as its argument */
+    enum err (*read_shown)(struct look *l);
+};
+/* Looks until both are the same, CHECK_LOOKS times at most. */
+enum err look_at(struct look *l);
+bool look_is_same(const struct look *l);
+
+static inline void check_tell(struct check *k, const struct check_difference *d)
+{
+    if (k->report.difference)
+        k->report.difference(k->report.arg, d);
+}
+
+/* A counter that is wrong; `whose` says of what. */
+static inline void check_tell_counter(struct check *k, struct check_difference whose,
+                                      const char *counter, int64_t stored, int64_t actual)
+{
+    whose.kind = DIFFERENCE_COUNTER;
+    whose.counter = counter;
+    whose.stored = stored;
+    whose.actual = actual;
+    k->result->counter_errors++;
+    check_tell(k, &whose);
+}
 
 enum err check_counters(struct check *k, uint64_t account);
 enum err check_post_counters(struct check *k, uint64_t account);

@@ -1,5 +1,6 @@
 /* Counters against the rows they count. Both numbers of a comparison come from one snapshot, so one
  * look is enough; repairing counts again inside a transaction. */
+#include "base/check.h"
 #include "model/truth_check.h"
 
 enum { POSTS_A_READ = 100 };
@@ -15,24 +16,18 @@ struct counters {
 static enum err read_counters(struct tx *tx, void *arg)
 {
     struct counters *c = arg;
-    struct db_rows rows;
+    int64_t row[2 * COUNTER_COUNT] = {0};
     enum err e =
-        tx_query(tx,
-                 "SELECT follower_count, following_count, post_count, "
-                 "(SELECT COUNT(*) FROM follows WHERE followee_id = $1), "
-                 "(SELECT COUNT(*) FROM follows WHERE follower_id = $1), "
-                 "(SELECT COUNT(*) FROM posts WHERE author_id = $1 AND deleted_at IS NULL) "
-                 "FROM accounts WHERE id = $1",
-                 DB_ARGS(DB_I64(c->account)), &rows);
-    if (e)
-        return e;
-    if (db_next(&rows)) {
-        for (int i = 0; i < COUNTER_COUNT; i++) {
-            c->stored[i] = db_i64(&rows, i);
-            c->actual[i] = db_i64(&rows, COUNTER_COUNT + i);
-        }
-    }
-    return db_rows_done(&rows);
+        tx_get_numbers(tx,
+                       "SELECT follower_count, following_count, post_count, "
+                       "(SELECT COUNT(*) FROM follows WHERE followee_id = $1), "
+                       "(SELECT COUNT(*) FROM follows WHERE follower_id = $1), "
+                       "(SELECT COUNT(*) FROM posts WHERE author_id = $1 AND deleted_at IS NULL) "
+                       "FROM accounts WHERE id = $1",
+                       DB_ARGS(DB_I64(c->account)), row, COUNT_OF(row));
+    memcpy(c->stored, row, sizeof c->stored);
+    memcpy(c->actual, row + COUNTER_COUNT, sizeof c->actual);
+    return e == ERR_NOT_FOUND ? OK : e;
 }
 
 static enum err repair_counters(struct tx *tx, void *arg)
@@ -48,19 +43,6 @@ static enum err repair_counters(struct tx *tx, void *arg)
         DB_ARGS(DB_I64(c->account)), NULL);
 }
 
-static void report_counter(struct check *k, const char *of, uint64_t id, const char *counter,
-                           int64_t stored, int64_t actual)
-{
-    json_object_begin(k->j);
-    json_put(k->j, "kind", str, STR("counter"));
-    json_key(k->j, str_of(of));
-    json_id(k->j, id);
-    json_put(k->j, "counter", str, str_of(counter));
-    json_put(k->j, "stored", i64, stored);
-    json_put(k->j, "actual", i64, actual);
-    json_object_end(k->j);
-}
-
 /* Both numbers come from one snapshot: no second look is needed. */
 enum err check_counters(struct check *k, uint64_t account)
 {
@@ -72,8 +54,8 @@ enum err check_counters(struct check *k, uint64_t account)
         if (c.stored[i] == c.actual[i])
             continue;
         wrong = true;
-        k->result->counter_errors++;
-        report_counter(k, "account", account, counter_names[i], c.stored[i], c.actual[i]);
+        check_tell_counter(k, (struct check_difference){.account = account}, counter_names[i],
+                           c.stored[i], c.actual[i]);
     }
     if (e || !wrong || !k->repair)
         return e;
@@ -120,26 +102,20 @@ static enum err read_post_counters(struct tx *tx, void *arg)
 static enum err repair_post(struct tx *tx, void *arg)
 {
     uint64_t id = *(const uint64_t *)arg;
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "UPDATE posts SET "
-                          "like_count = (SELECT COUNT(*) FROM likes WHERE post_id = $1), "
-                          "comment_count = (SELECT COUNT(*) FROM comments WHERE post_id = $1 "
-                          "AND deleted_at IS NULL) WHERE id = $1 "
-                          "RETURNING like_count, comment_count",
-                          DB_ARGS(DB_I64(id)), &rows);
+    int64_t row[2]; /* likes, comments */
+    enum err e = tx_get_numbers(tx,
+                                "UPDATE posts SET "
+                                "like_count = (SELECT COUNT(*) FROM likes WHERE post_id = $1), "
+                                "comment_count = (SELECT COUNT(*) FROM comments WHERE post_id = $1 "
+                                "AND deleted_at IS NULL) WHERE id = $1 "
+                                "RETURNING like_count, comment_count",
+                                DB_ARGS(DB_I64(id)), row, 2);
     if (e)
-        return e;
-    bool found = db_next(&rows);
-    int64_t likes = found ? db_i64(&rows, 0) : 0;
-    int64_t comments = found ? db_i64(&rows, 1) : 0;
-    e = db_rows_done(&rows);
-    if (e || !found)
-        return e;
-    e = outbox_emit(tx, (struct event){.type = EVENT_POST_UNLIKED, .object = id, .value = likes});
+        return e == ERR_NOT_FOUND ? OK : e;
+    e = outbox_emit(tx, (struct event){.type = EVENT_POST_UNLIKED, .object = id, .value = row[0]});
     if (!e)
         e = outbox_emit(
-            tx, (struct event){.type = EVENT_POST_UNCOMMENTED, .object = id, .value = comments});
+            tx, (struct event){.type = EVENT_POST_UNCOMMENTED, .object = id, .value = row[1]});
     return e;
 }
 
@@ -149,12 +125,12 @@ static enum err check_post(struct check *k, const struct post_counters *c, size_
     bool likes = c->posts[i].likes != c->posts[i].likes_actual;
     bool comments = c->posts[i].comments != c->posts[i].comments_actual;
     k->result->counters += 2;
-    k->result->counter_errors += (uint64_t)likes + (uint64_t)comments;
     if (likes)
-        report_counter(k, "post", id, "like_count", c->posts[i].likes, c->posts[i].likes_actual);
+        check_tell_counter(k, (struct check_difference){.post = id}, "like_count",
+                           c->posts[i].likes, c->posts[i].likes_actual);
     if (comments)
-        report_counter(k, "post", id, "comment_count", c->posts[i].comments,
-                       c->posts[i].comments_actual);
+        check_tell_counter(k, (struct check_difference){.post = id}, "comment_count",
+                           c->posts[i].comments, c->posts[i].comments_actual);
     if (!k->repair || !(likes || comments))
         return OK;
     enum err e = db_write(k->db, repair_post, &id, NULL);

@@ -22,44 +22,25 @@ struct edge_walk {
 
 static enum err read_edges(struct tx *tx, void *arg)
 {
+    static const char *const sql[] = {
+        [CHECK_FOLLOWING] = "SELECT followee_id FROM follows WHERE follower_id = $1 "
+                            "AND followee_id > $2 ORDER BY followee_id LIMIT $3",
+        [CHECK_FOLLOWERS] = "SELECT follower_id FROM follows WHERE followee_id = $1 "
+                            "AND follower_id > $2 ORDER BY follower_id LIMIT $3",
+        [CHECK_MEMBERS] = "SELECT account_id FROM group_members WHERE group_id = $1 "
+                          "AND account_id > $2 AND left_seq IS NULL ORDER BY account_id LIMIT $3",
+    };
     struct edge_walk *w = arg;
-    struct db_rows rows;
-    const struct db_value args[] = {DB_I64(w->account), DB_I64(w->truth.after),
-                                    DB_I64(EDGES_A_PAGE)};
-    w->truth.count = 0;
-    enum err e = OK;
-    switch (w->which) {
-    case CHECK_FOLLOWERS:
-        e = tx_query(tx,
-                     "SELECT follower_id FROM follows WHERE followee_id = $1 "
-                     "AND follower_id > $2 ORDER BY follower_id LIMIT $3",
-                     args, 3, &rows);
-        break;
-    case CHECK_FOLLOWING:
-        e = tx_query(tx,
-                     "SELECT followee_id FROM follows WHERE follower_id = $1 "
-                     "AND followee_id > $2 ORDER BY followee_id LIMIT $3",
-                     args, 3, &rows);
-        break;
-    case CHECK_MEMBERS:
-        e = tx_query(tx,
-                     "SELECT account_id FROM group_members WHERE group_id = $1 "
-                     "AND account_id > $2 AND left_seq IS NULL ORDER BY account_id LIMIT $3",
-                     args, 3, &rows);
-        break;
-    }
-    if (e)
-        return e;
-    while (w->truth.count < EDGES_A_PAGE && db_next(&rows))
-        w->truth.ids[w->truth.count++] = db_id(&rows, 0);
-    return db_rows_done(&rows);
+    return tx_get_ids(tx, sql[w->which],
+                      DB_ARGS(DB_I64(w->account), DB_I64(w->truth.after), DB_I64(EDGES_A_PAGE)),
+                      w->truth.ids, EDGES_A_PAGE, &w->truth.count);
 }
 
 static enum err read_views(struct edge_walk *w, uint64_t after, uint64_t *ids, size_t max,
                            size_t *n)
 {
-    enum err e = views_neighbours(w->check->views, w->account, w->which != CHECK_FOLLOWING, after,
-                                  ids, max, n);
+    enum err e = graph_neighbours(w->check->views->graph, w->account, w->which != CHECK_FOLLOWING,
+                                  after, ids, max, n);
     if (e != ERR_NOT_FOUND || w->which != CHECK_MEMBERS)
         return e;
     *n = 0; /* a group that the views do not know has no members there */
@@ -147,14 +128,11 @@ static enum err report(struct edge_walk *w, const struct edge *edge)
 {
     struct check *k = w->check;
     k->result->edge_errors++;
-    json_object_begin(k->j);
-    json_put(k->j, "kind", str, STR("edge"));
-    json_key(k->j, edge->of_group ? STR("member") : STR("follower"));
-    json_id(k->j, edge->follower);
-    json_key(k->j, edge->of_group ? STR("group") : STR("followee"));
-    json_id(k->j, edge->followee);
-    json_put(k->j, "only_in", str, edge->present ? STR("truth") : STR("views"));
-    json_object_end(k->j);
+    check_tell(k, &(struct check_difference){.kind = DIFFERENCE_EDGE,
+                                             .account = edge->follower,
+                                             .group = edge->of_group ? edge->followee : 0,
+                                             .followee = edge->of_group ? 0 : edge->followee,
+                                             .only_in_truth = edge->present});
     if (!k->repair)
         return OK;
     struct edge now = *edge;

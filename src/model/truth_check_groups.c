@@ -16,33 +16,28 @@ enum { GROUPS_SHOWN = 20, GROUPS_A_READ = 100, TAIL_MAX = 100000 };
 
 /* ---- inboxes ---- */
 
-struct inbox_look {
-    uint64_t account;
-    bool archived;
-    size_t depth;
-    uint64_t *oracle, *shown, *activities;
-    size_t oracle_count, shown_count;
-};
-
 static enum err read_oracle(struct tx *tx, void *arg)
 {
-    struct inbox_look *l = arg;
-    return inbox_from_truth(tx, l->account, UINT64_MAX, l->archived, l->depth, l->oracle,
-                            l->activities, &l->oracle_count);
+    struct look *l = arg;
+    size_t depth = l->check->depth;
+    uint64_t *activities = ARENA_ARRAY(&l->check->arena, uint64_t, depth);
+    return inbox_from_truth(tx, l->account, UINT64_MAX, l->archived, depth, l->oracle, activities,
+                            &l->oracle_count);
 }
 
-static enum err read_shown(struct check *k, struct inbox_look *l)
+static enum err read_shown(struct look *l)
 {
+    struct check *k = l->check;
     struct inbox_page *page = ARENA_NEW(&k->arena, struct inbox_page);
     uint64_t below = UINT64_MAX;
     l->shown_count = 0;
-    while (below > 0 && l->shown_count < l->depth) {
+    while (below > 0 && l->shown_count < k->depth) {
         struct arena arena;
-        size_t left = l->depth - l->shown_count;
+        size_t left = k->depth - l->shown_count;
         arena_init(&arena);
         enum err e = inbox_page_read(k->views, k->db, l->account, below, l->archived,
                                      left < INBOX_LIMIT_MAX ? left : INBOX_LIMIT_MAX, &arena, page);
-        for (size_t i = 0; !e && i < page->count && l->shown_count < l->depth; i++)
+        for (size_t i = 0; !e && i < page->count && l->shown_count < k->depth; i++)
             l->shown[l->shown_count++] = page->items[i].group.id;
         arena_done(&arena);
         if (e)
@@ -52,57 +47,33 @@ static enum err read_shown(struct check *k, struct inbox_look *l)
     return OK;
 }
 
-static bool is_same(const struct inbox_look *l)
+static size_t shown_of(size_t n)
 {
-    return l->oracle_count == l->shown_count &&
-           memcmp(l->oracle, l->shown, l->shown_count * sizeof *l->shown) == 0;
-}
-
-/* The server goes on meanwhile: what differs must differ at every look. */
-static enum err look(struct check *k, struct inbox_look *l)
-{
-    enum err e = OK;
-    for (int i = 0; !e && i < CHECK_LOOKS; i++) {
-        e = read_shown(k, l);
-        if (!e)
-            e = db_read(k->db, read_oracle, l, NULL);
-        if (!e && is_same(l))
-            return OK;
-    }
-    return e;
-}
-
-static void put_groups(struct check *k, const char *key, const uint64_t *groups, size_t n)
-{
-    json_key(k->j, str_of(key));
-    json_array_begin(k->j);
-    for (size_t i = 0; i < n && i < GROUPS_SHOWN; i++)
-        json_id(k->j, groups[i]);
-    json_array_end(k->j);
+    return n < GROUPS_SHOWN ? n : GROUPS_SHOWN;
 }
 
 /* Both from the first place at which they differ. */
-static void report_inbox(struct check *k, const struct inbox_look *l)
+static void report_inbox(struct check *k, const struct look *l)
 {
     size_t from = 0;
     while (from < l->oracle_count && from < l->shown_count && l->oracle[from] == l->shown[from])
         from++;
-    json_object_begin(k->j);
-    json_put(k->j, "kind", str, STR("inbox"));
-    json_put(k->j, "account", id, l->account);
-    json_put(k->j, "archived", bool, l->archived);
-    json_put(k->j, "from", u64, from);
-    put_groups(k, "expected", l->oracle + from, l->oracle_count - from);
-    put_groups(k, "shown", l->shown + from, l->shown_count - from);
-    json_object_end(k->j);
+    check_tell(k, &(struct check_difference){.kind = DIFFERENCE_INBOX,
+                                             .account = l->account,
+                                             .archived = l->archived,
+                                             .from = from,
+                                             .missing = l->oracle + from,
+                                             .missing_count = shown_of(l->oracle_count - from),
+                                             .extra = l->shown + from,
+                                             .extra_count = shown_of(l->shown_count - from)});
 }
 
-static enum err repair_inbox(struct check *k, struct inbox_look *l)
+static enum err repair_inbox(struct check *k, struct look *l)
 {
     enum err e = inbox_rebuild(k->views, k->db, l->account, true);
     if (!e || e == ERR_CONFLICT) /* somebody else has begun to: the next look tells */
-        e = look(k, l);
-    if (!e && is_same(l))
+        e = look_at(l);
+    if (!e && look_is_same(l))
         k->result->repaired++;
     return e;
 }
@@ -111,19 +82,18 @@ enum err check_inbox(struct check *k, uint64_t account)
 {
     struct inbox_entry first;
     size_t n;
-    enum err e = views_inbox(k->views, account, UINT64_MAX, &first, 1, &n);
+    enum err e = inboxes_read(k->views->inboxes, account, UINT64_MAX, &first, 1, &n);
     if (e) /* dropped, being made, or not known: nothing derived to compare */
         return e == ERR_NEEDS_TRUTH || e == ERR_NOT_FOUND ? OK : e;
     k->result->inboxes++;
     for (int archived = 0; !e && archived < 2; archived++) {
-        struct inbox_look l = {.account = account,
-                               .archived = archived,
-                               .depth = k->depth,
-                               .oracle = ARENA_ARRAY(&k->arena, uint64_t, k->depth),
-                               .shown = ARENA_ARRAY(&k->arena, uint64_t, k->depth),
-                               .activities = ARENA_ARRAY(&k->arena, uint64_t, k->depth)};
-        e = look(k, &l);
-        if (e || is_same(&l))
+        struct look l = {.check = k,
+                         .account = account,
+                         .archived = archived,
+                         .read_oracle = read_oracle,
+                         .read_shown = read_shown};
+        e = look_at(&l);
+        if (e || look_is_same(&l))
             continue;
         k->result->inbox_errors++;
         report_inbox(k, &l);
@@ -216,21 +186,6 @@ static enum err repair_group(struct tx *tx, void *arg)
     return e;
 }
 
-static void report(struct check *k, uint64_t group, uint64_t account, const char *counter,
-                   int64_t stored, int64_t actual)
-{
-    k->result->counter_errors++;
-    json_object_begin(k->j);
-    json_put(k->j, "kind", str, STR("counter"));
-    json_put(k->j, "group", id, group);
-    if (account)
-        json_put(k->j, "account", id, account);
-    json_put(k->j, "counter", str, str_of(counter));
-    json_put(k->j, "stored", i64, stored);
-    json_put(k->j, "actual", i64, actual);
-    json_object_end(k->j);
-}
-
 static enum err check_group(struct check *k, const struct group_counters *c, size_t i)
 {
     bool wrong = false;
@@ -239,7 +194,8 @@ static enum err check_group(struct check *k, const struct group_counters *c, siz
         k->result->counters++;
         wrong = wrong || stored != actual;
         if (stored != actual)
-            report(k, c->groups[i].id, 0, names[n], stored, actual);
+            check_tell_counter(k, (struct check_difference){.group = c->groups[i].id}, names[n],
+                               stored, actual);
     }
     if (!wrong || !k->repair)
         return OK;
@@ -324,7 +280,8 @@ static enum err repair_mark(struct tx *tx, void *arg)
 
 static enum err check_mark(struct check *k, const struct read_marks *m, size_t i)
 {
-    report(k, m->wrong[i].group, m->account, "read_count", m->wrong[i].stored, m->wrong[i].actual);
+    struct check_difference whose = {.group = m->wrong[i].group, .account = m->account};
+    check_tell_counter(k, whose, "read_count", m->wrong[i].stored, m->wrong[i].actual);
     if (!k->repair)
         return OK;
     struct mark_repair repair = {m->wrong[i].group, m->account};

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "model/account.h"
-#include "model/rules.h"
+#include "model/event_views.h"
 #include "model/truth.h"
 
 enum {
@@ -99,6 +99,7 @@ static enum err read_accounts(struct tx *tx, void *arg)
     return e ? e : ended;
 }
 
+/* Rows of two keys and a value. */
 static enum err read_edges(struct tx *tx, struct load *l, const char *sql,
                            enum view_change_kind kind)
 {
@@ -108,12 +109,16 @@ static enum err read_edges(struct tx *tx, struct load *l, const char *sql,
     if (e)
         return e;
     size_t n = 0;
+    bool member = kind == VIEW_MEMBER; /* group first: the members of one lie together */
     while (!e && db_next(&rows)) {
         l->after[0] = db_id(&rows, 0);
         l->after[1] = db_id(&rows, 1);
         n++;
-        e = add(l, (struct view_change){
-                       .kind = kind, .on = true, .account = l->after[0], .other = l->after[1]});
+        e = add(l, (struct view_change){.kind = kind,
+                                        .on = true,
+                                        .account = l->after[member],
+                                        .other = l->after[!member],
+                                        .value = db_i64(&rows, 2)});
     }
     l->end = n < l->slice;
     enum err ended = db_rows_done(&rows);
@@ -123,7 +128,7 @@ static enum err read_edges(struct tx *tx, struct load *l, const char *sql,
 static enum err read_follows(struct tx *tx, void *arg)
 {
     return read_edges(tx, arg,
-                      "SELECT follower_id, followee_id FROM follows "
+                      "SELECT follower_id, followee_id, 0 FROM follows "
                       "WHERE (follower_id, followee_id) > ($1, $2) "
                       "ORDER BY follower_id, followee_id LIMIT $3",
                       VIEW_FOLLOW);
@@ -132,7 +137,8 @@ static enum err read_follows(struct tx *tx, void *arg)
 static enum err read_mutes(struct tx *tx, void *arg)
 {
     return read_edges(tx, arg,
-                      "SELECT muter_id, muted_id FROM mutes WHERE (muter_id, muted_id) > ($1, $2) "
+                      "SELECT muter_id, muted_id, 0 FROM mutes "
+                      "WHERE (muter_id, muted_id) > ($1, $2) "
                       "ORDER BY muter_id, muted_id LIMIT $3",
                       VIEW_MUTE);
 }
@@ -141,32 +147,13 @@ static enum err read_mutes(struct tx *tx, void *arg)
  * joining. */
 static enum err read_members(struct tx *tx, void *arg)
 {
-    struct load *l = arg;
-    struct db_rows rows;
-    enum err e =
-        tx_query(tx,
-                 "SELECT m.group_id, m.account_id, CASE WHEN m.joined_id > g.last_id "
-                 "THEN m.joined_id ELSE g.last_id END FROM group_members m "
-                 "JOIN groups g ON g.id = m.group_id "
-                 "WHERE (m.group_id, m.account_id) > ($1, $2) AND m.left_seq IS NULL "
-                 "ORDER BY m.group_id, m.account_id LIMIT $3",
-                 DB_ARGS(DB_I64(l->after[0]), DB_I64(l->after[1]), DB_I64(l->slice)), &rows);
-    if (e)
-        return e;
-    size_t n = 0;
-    while (!e && db_next(&rows)) {
-        l->after[0] = db_id(&rows, 0);
-        l->after[1] = db_id(&rows, 1);
-        n++;
-        e = add(l, (struct view_change){.kind = VIEW_MEMBER,
-                                        .on = true,
-                                        .account = l->after[1],
-                                        .other = l->after[0],
-                                        .value = db_i64(&rows, 2)});
-    }
-    l->end = n < l->slice;
-    enum err ended = db_rows_done(&rows);
-    return e ? e : ended;
+    return read_edges(tx, arg,
+                      "SELECT m.group_id, m.account_id, CASE WHEN m.joined_id > g.last_id "
+                      "THEN m.joined_id ELSE g.last_id END FROM group_members m "
+                      "JOIN groups g ON g.id = m.group_id "
+                      "WHERE (m.group_id, m.account_id) > ($1, $2) AND m.left_seq IS NULL "
+                      "ORDER BY m.group_id, m.account_id LIMIT $3",
+                      VIEW_MEMBER);
 }
 
 static enum err read_pulled_of(struct tx *tx, struct load *l, uint64_t author)

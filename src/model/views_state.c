@@ -10,22 +10,12 @@
 #include <sys/random.h>
 
 #include "base/check.h"
+#include "model/meta.h"
 
 enum err views_state_read(struct tx *tx, uint64_t *lost, uint64_t *loaded)
 {
-    struct db_rows rows;
-    *lost = *loaded = 0;
-    enum err e = tx_query(tx,
-                          "SELECT name, value FROM meta WHERE name IN "
-                          "('views_lost', 'views_loaded')",
-                          DB_NO_ARGS, &rows);
-    if (e)
-        return e;
-    while (db_next(&rows)) {
-        uint64_t *to = str_eq(db_text(&rows, 0), STR("views_lost")) ? lost : loaded;
-        (void)str_parse_u64(db_text(&rows, 1), to);
-    }
-    return db_rows_done(&rows);
+    enum err e = meta_get(tx, STR("views_lost"), lost);
+    return e ? e : meta_get(tx, STR("views_loaded"), loaded);
 }
 
 static enum err raise_lost(struct tx *tx, void *arg)

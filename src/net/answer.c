@@ -46,19 +46,6 @@ enum { FIXED_HEAD_MAX = 256 };
     X(505, "HTTP Version Not Supported")                                                           \
     X(507, "Insufficient Storage")
 
-static struct str status_line(int status)
-{
-    switch (status) {
-#define STATUS_LINE(code, reason)                                                                  \
-    case code:                                                                                     \
-        return STR("HTTP/1.1 " #code " " reason "\r\n");
-        REASON_TABLE(STATUS_LINE)
-#undef STATUS_LINE
-    default:
-        return (struct str){0};
-    }
-}
-
 const char *answer_reason(int status)
 {
     switch (status) {
@@ -134,12 +121,9 @@ static char *put_number(char *to, uint64_t value)
 
 static char *put_status_line(char *to, int status)
 {
-    struct str line = status_line(status);
-    if (line.ptr)
-        return put(to, line);
     to = put(to, STR("HTTP/1.1 "));
-    to = put_number(to, (uint64_t)status);
-    return put(to, STR(" Other\r\n"));
+    to = put(put_number(to, (uint64_t)status), STR(" "));
+    return put(put(to, str_of(answer_reason(status))), STR("\r\n"));
 }
 
 void answer_render(struct exchange *e, const struct date_line *date, bool keep_alive)

@@ -4,9 +4,9 @@
  *
  * In STREAM nothing is on its way: what waits is written at once, straight from the shared frames.
  * What the socket does not take goes into a `stall`, which exists only for as long; everything
- * behind it stays in the stream's queue, where newer hints still take the place of older ones. So a
- * quiet stream is its struct conn, its struct stream and nothing else: the exchange that began it,
- * with its arena and its buffers, has gone back to the loop.
+ * behind it stays in the stream's queue, where newer live events still take the place of older
+ * ones. So a quiet stream is its struct conn, its struct stream and nothing else: the exchange that
+ * began it, with its arena and its buffers, has gone back to the loop.
  *
  * The list of STREAM is ordered by when something was last sent, since sending moves a stream to
  * its end; so one look at its head finds whoever needs a heartbeat, with the loop's one timer.

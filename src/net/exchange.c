@@ -52,22 +52,15 @@ void exchange_free(struct exchange *e)
     free(e);
 }
 
-static void reset_buffer(struct buf *b)
-{
-    if (b->cap > EXCHANGE_KEEP_MAX)
-        buf_done(b);
-    buf_clear(b);
-}
-
 void exchange_reset(struct exchange *e)
 {
     release_body(e);
     exchange_release_stream(e);
     request_reset(&e->request, EXCHANGE_KEEP_MAX);
-    reset_buffer(&e->x.head);
-    reset_buffer(&e->x.out);
+    buf_recycle(&e->x.head, EXCHANGE_KEEP_MAX);
+    buf_recycle(&e->x.out, EXCHANGE_KEEP_MAX);
     e->x.out.max = HTTP_ANSWER_MAX; /* a handler may have set a lower one */
-    reset_buffer(&e->wire);
+    buf_recycle(&e->wire, EXCHANGE_KEEP_MAX);
     arena_reset(&e->x.arena);
     e->conn = NULL;
     e->next = NULL;

@@ -19,7 +19,7 @@ static struct frame *make(size_t size)
     struct frame *f = malloc(sizeof *f + size);
     CHECK(f); /* as for arenas: without a few kilobytes nothing can go on */
     atomic_init(&f->refs, 1);
-    f->topic = 0;
+    f->kind = 0;
     f->key = f->id = 0;
     f->len = 0;
     return f;
@@ -37,7 +37,7 @@ struct frame *frame_new(const struct frame_text *text)
     CHECK(is_one_line(text->name) && is_one_line(text->data));
     CHECK(text->name.len <= FRAME_DATA_MAX && text->data.len <= FRAME_DATA_MAX);
     struct frame *f = make(FIXED_TEXT_MAX + text->name.len + text->data.len);
-    f->topic = text->topic;
+    f->kind = text->kind;
     f->key = text->key;
     f->id = text->id;
     if (text->id != 0) {

@@ -1,10 +1,8 @@
-/* The hub: a hash table of streams by person, in shards with a lock each, and in front of it a
+/* The hub: a map from person to their streams, in shards with a lock each, and in front of it a
  * table of counters that answers "nobody" for nearly everybody without any lock.
  *
- * Streams are chained through themselves, those of one person in one chain; so there is no entry
- * per person, and how many streams a person has is counted by walking a chain of a few. A counter
- * belongs to many people: zero means that none of them listens, anything else that the shard must
- * be asked.
+ * The streams of one person are chained through themselves: a few at most. A counter belongs to
+ * many people: zero means that none of them listens, anything else that the shard must be asked.
  *
  * Locks: a shard's lock is held to change or walk a chain, never to send. Who sends takes
  * references, lets go, and then calls the streams, whose own locks are thus never taken under a
@@ -16,19 +14,24 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/map.h"
 #include "net/stream_state.h"
 
-enum { SHARDS = 64, SHARD_BITS = 6, BUCKETS_MIN = 16 };
+enum { SHARDS = 64, SHARD_BITS = 6 };
 
 /* Counters per stream that the node has room for: fewer, and the shards are asked in vain. */
 enum { COUNTERS_PER_STREAM = 4, COUNTERS_MIN = 1024, COUNTERS_MAX = 1 << 20 };
 
+struct person {
+    uint64_t key; /* one more than their id: never 0 */
+    struct stream *first;
+    size_t count; /* of streams */
+};
+
 struct shard {
     _Alignas(64) pthread_mutex_t lock;
-    struct stream **buckets;
-    size_t bucket_count;
+    struct map persons;
     size_t stream_count;
-    size_t person_count;
 };
 
 struct hub {
@@ -53,8 +56,10 @@ struct hub *hub_new(const struct hub_config *config)
     h->counter_mask = counters - 1;
     h->counters = calloc(counters, sizeof *h->counters);
     CHECK(h->counters);
-    for (size_t i = 0; i < SHARDS; i++)
+    for (size_t i = 0; i < SHARDS; i++) {
         pthread_mutex_init(&h->shards[i].lock, NULL);
+        map_init(&h->shards[i].persons, sizeof(struct person), sizeof(uint64_t));
+    }
     return h;
 }
 
@@ -65,7 +70,7 @@ void hub_free(struct hub *h)
     CHECK(atomic_load(&h->streams) == 0);
     for (size_t i = 0; i < SHARDS; i++) {
         pthread_mutex_destroy(&h->shards[i].lock);
-        free(h->shards[i].buckets);
+        map_done(&h->shards[i].persons);
     }
     free(h->counters);
     free(h);
@@ -77,7 +82,7 @@ static void count(_Atomic uint64_t *counter, uint64_t n)
         atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-/* ---- the table, under the lock of the shard ---- */
+/* ---- the map, under the lock of the shard ---- */
 
 static struct shard *shard_of(struct hub *h, uint64_t hash)
 {
@@ -89,68 +94,37 @@ static _Atomic uint32_t *counter_of(struct hub *h, uint64_t hash)
     return &h->counters[(hash >> 16) & h->counter_mask];
 }
 
-static struct stream **bucket_of(const struct shard *shard, uint64_t hash)
+static struct person *person_of(const struct shard *shard, uint64_t id)
 {
-    return &shard->buckets[hash & (shard->bucket_count - 1)];
+    return map_find(&shard->persons, &(uint64_t){id + 1});
 }
 
-static void grow(struct shard *shard)
+/* The person's streams, with a reference each. */
+static unsigned find(const struct shard *shard, uint64_t person, struct stream **out)
 {
-    if (shard->stream_count < shard->bucket_count)
-        return;
-    struct shard grown = {.bucket_count =
-                              shard->bucket_count > 0 ? shard->bucket_count * 2 : BUCKETS_MIN};
-    grown.buckets = calloc(grown.bucket_count, sizeof *grown.buckets);
-    CHECK(grown.buckets); /* eight bytes a stream */
-    for (size_t i = 0; i < shard->bucket_count; i++) {
-        struct stream *next;
-        for (struct stream *s = shard->buckets[i]; s; s = next) {
-            next = s->hub_next;
-            struct stream **bucket = bucket_of(&grown, hash_u64(s->person));
-            s->hub_next = *bucket;
-            *bucket = s;
-        }
-    }
-    free(shard->buckets);
-    shard->buckets = grown.buckets;
-    shard->bucket_count = grown.bucket_count;
-}
-
-/* The person's streams; `out` may be NULL, else each comes with a reference. */
-static unsigned find(const struct shard *shard, uint64_t hash, uint64_t person, struct stream **out)
-{
+    const struct person *p = person_of(shard, person);
     unsigned n = 0;
-    if (shard->bucket_count == 0)
-        return 0;
-    for (struct stream *s = *bucket_of(shard, hash); s; s = s->hub_next) {
-        if (s->person != person)
-            continue;
-        if (out)
-            out[n] = stream_ref(s);
-        n++;
-    }
+    for (struct stream *s = p ? p->first : NULL; s; s = s->hub_next)
+        out[n++] = stream_ref(s);
     return n;
 }
 
 /* ---- joining and leaving ---- */
 
-static enum err join(struct hub *h, struct shard *shard, uint64_t hash, struct stream *s)
+static enum err join(struct hub *h, struct shard *shard, struct stream *s)
 {
-    unsigned has = find(shard, hash, s->person, NULL);
-    if (has >= h->config.person_max)
+    uint64_t key = s->person + 1;
+    struct person *p = map_put(&shard->persons, &key, NULL);
+    CHECK(p); /* some bytes for each who has a connection already */
+    if (p->count >= h->config.person_max)
         return ERR_RATE_LIMITED;
-    grow(shard);
-    struct stream **bucket = bucket_of(shard, hash);
-    s->hub_next = *bucket;
-    *bucket = stream_ref(s);
+    s->hub_next = p->first;
+    p->first = stream_ref(s);
     s->joined = true;
     shard->stream_count++;
-    atomic_fetch_add(counter_of(h, hash), 1);
-    if (has == 0) {
-        shard->person_count++;
-        if (h->config.listen)
-            h->config.listen(h->config.ctx, s->person, true);
-    }
+    atomic_fetch_add(counter_of(h, hash_u64(s->person)), 1);
+    if (p->count++ == 0 && h->config.listen)
+        h->config.listen(h->config.ctx, s->person, true);
     return OK;
 }
 
@@ -159,11 +133,10 @@ enum err hub_join(struct hub *h, uint64_t person, struct stream *s)
     CHECK(!s->hub);
     enum err e = ERR_OVERLOADED;
     if (atomic_fetch_add(&h->streams, 1) < h->config.streams_max) {
-        uint64_t hash = hash_u64(person);
-        struct shard *shard = shard_of(h, hash);
+        struct shard *shard = shard_of(h, hash_u64(person));
         s->person = person;
         pthread_mutex_lock(&shard->lock);
-        e = join(h, shard, hash, s);
+        e = join(h, shard, s);
         pthread_mutex_unlock(&shard->lock);
     }
     if (e != OK) {
@@ -176,19 +149,20 @@ enum err hub_join(struct hub *h, uint64_t person, struct stream *s)
     return OK;
 }
 
-static bool leave(struct hub *h, struct shard *shard, uint64_t hash, struct stream *s)
+static bool leave(struct hub *h, struct shard *shard, struct stream *s)
 {
     if (!s->joined)
         return false;
-    struct stream **link = bucket_of(shard, hash);
+    struct person *p = person_of(shard, s->person);
+    struct stream **link = &p->first;
     while (*link != s)
         link = &(*link)->hub_next;
     *link = s->hub_next;
     s->joined = false;
     shard->stream_count--;
-    atomic_fetch_sub(counter_of(h, hash), 1);
-    if (find(shard, hash, s->person, NULL) == 0) {
-        shard->person_count--;
+    atomic_fetch_sub(counter_of(h, hash_u64(s->person)), 1);
+    if (--p->count == 0) {
+        map_remove(&shard->persons, p);
         if (h->config.listen)
             h->config.listen(h->config.ctx, s->person, false);
     }
@@ -197,10 +171,9 @@ static bool leave(struct hub *h, struct shard *shard, uint64_t hash, struct stre
 
 void hub_leave(struct hub *h, struct stream *s)
 {
-    uint64_t hash = hash_u64(s->person);
-    struct shard *shard = shard_of(h, hash);
+    struct shard *shard = shard_of(h, hash_u64(s->person));
     pthread_mutex_lock(&shard->lock);
-    bool left = leave(h, shard, hash, s);
+    bool left = leave(h, shard, s);
     pthread_mutex_unlock(&shard->lock);
     if (left) {
         stream_unref(s);
@@ -218,7 +191,7 @@ static unsigned listeners(struct hub *h, uint64_t person, struct stream *out[HUB
         return 0;
     struct shard *shard = shard_of(h, hash);
     pthread_mutex_lock(&shard->lock);
-    unsigned n = find(shard, hash, person, out);
+    unsigned n = find(shard, person, out);
     pthread_mutex_unlock(&shard->lock);
     return n;
 }
@@ -275,7 +248,7 @@ bool hub_has(struct hub *h, uint64_t person)
         return false;
     struct shard *shard = shard_of(h, hash);
     pthread_mutex_lock(&shard->lock);
-    bool has = find(shard, hash, person, NULL) > 0;
+    bool has = person_of(shard, person) != NULL;
     pthread_mutex_unlock(&shard->lock);
     return has;
 }
@@ -287,7 +260,7 @@ void hub_stats(struct hub *h, struct hub_stats *out)
         struct shard *shard = &h->shards[i];
         pthread_mutex_lock(&shard->lock);
         out->streams += shard->stream_count;
-        out->persons += shard->person_count;
+        out->persons += shard->persons.count;
         pthread_mutex_unlock(&shard->lock);
     }
     out->joined = atomic_load_explicit(&h->joined, memory_order_relaxed);

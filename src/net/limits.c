@@ -4,8 +4,8 @@
  * to be refilled, and a bucket whose time is past is full: indistinguishable from one that was
  * never there.
  *
- * The table is a set-associative cache: a key may live in one set of SET_SIZE slots only, so that a
- * lookup is a scan of three cache lines and the table never grows. Shards of sets share a lock. */
+ * Buckets lie in bounded caches, shards of them under a lock each. The worth of a bucket there is
+ * its time: the one that is full, or nearest to it, gives way. */
 #include "net/limits.h"
 
 #include <arpa/inet.h>
@@ -13,43 +13,49 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cache.h"
 #include "base/check.h"
 #include "base/hash.h"
 
-enum { SET_SIZE = 8, SHARDS = 64 };
+enum { SHARDS = 64 };
 
 #define NS_PER_S INT64_C(1000000000)
 
-struct slot {
-    uint64_t key;
-    int64_t full_at_ns; /* 0: empty */
-    uint32_t class;
+struct bucket {
+    uint64_t class, key; /* the class plus one: never 0 */
+    int64_t full_at_ns;
 };
 
 struct shard {
     _Alignas(64) pthread_mutex_t lock;
+    struct cache buckets;
 };
 
 struct limits {
     struct clock *clock;
-    size_t set_mask;
-    struct slot *slots;
     struct shard shards[SHARDS];
 };
 
+static int64_t full_at(const void *slot)
+{
+    return ((const struct bucket *)slot)->full_at_ns;
+}
+
+static const struct cache_policy policy = {
+    .slot_bytes = sizeof(struct bucket), .key_bytes = 2 * sizeof(uint64_t), .worth = full_at};
+
 struct limits *limits_new(struct clock *clock, size_t entries_max)
 {
-    size_t sets = SHARDS;
-    while (sets * SET_SIZE < entries_max)
-        sets *= 2;
     struct limits *l = aligned_alloc(64, (sizeof *l + 63) & ~(size_t)63);
     CHECK(l);
     l->clock = clock;
-    l->set_mask = sets - 1;
-    l->slots = calloc(sets * SET_SIZE, sizeof *l->slots);
-    CHECK(l->slots);
-    for (size_t i = 0; i < SHARDS; i++)
+    size_t share = CACHE_WAYS;
+    while (share * SHARDS < entries_max)
+        share *= 2;
+    for (size_t i = 0; i < SHARDS; i++) {
         pthread_mutex_init(&l->shards[i].lock, NULL);
+        CHECK(cache_init(&l->shards[i].buckets, &policy, share, 0));
+    }
     return l;
 }
 
@@ -57,24 +63,11 @@ void limits_free(struct limits *l)
 {
     if (!l)
         return;
-    for (size_t i = 0; i < SHARDS; i++)
+    for (size_t i = 0; i < SHARDS; i++) {
         pthread_mutex_destroy(&l->shards[i].lock);
-    free(l->slots);
-    free(l);
-}
-
-/* The slot of the key in its set; when it has none, the one that is full, or nearest to it. */
-static struct slot *find_slot(struct slot *set, unsigned class, uint64_t key)
-{
-    struct slot *fullest = set;
-    for (size_t i = 0; i < SET_SIZE; i++) {
-        if (set[i].key == key && set[i].class == class && set[i].full_at_ns != 0)
-            return &set[i];
-        if (set[i].full_at_ns < fullest->full_at_ns)
-            fullest = &set[i];
+        cache_done(&l->shards[i].buckets);
     }
-    *fullest = (struct slot){.key = key, .class = class};
-    return fullest;
+    free(l);
 }
 
 static int64_t seconds_up(int64_t ns)
@@ -87,9 +80,26 @@ static int64_t interval_of(int64_t rate_per_s)
     return rate_per_s > NS_PER_S ? 1 : NS_PER_S / rate_per_s;
 }
 
-static size_t set_of(const struct limits *l, unsigned class, uint64_t key)
+static uint64_t hash_of(unsigned class, uint64_t key)
 {
-    return (size_t)hash_u64(key ^ ((uint64_t) class << 56) ^ class) & l->set_mask;
+    return hash_u64(key ^ ((uint64_t) class << 56) ^ class);
+}
+
+static struct shard *shard_of(struct limits *l, uint64_t hash)
+{
+    return &l->shards[hash >> 58];
+}
+
+/* A bucket that is not there is full. */
+static struct bucket *find(struct shard *shard, unsigned class, uint64_t key, bool make)
+{
+    uint64_t words[2] = {(uint64_t) class + 1, key}, hash = hash_of(class, key);
+    struct bucket *b = cache_find(&shard->buckets, hash, words);
+    if (!b && make) {
+        b = cache_claim(&shard->buckets, hash, words, 0);
+        b->full_at_ns = 0;
+    }
+    return b;
 }
 
 bool limits_take(struct limits *l, unsigned class, uint64_t key, int64_t rate_per_s, int64_t burst,
@@ -106,15 +116,14 @@ bool limits_take(struct limits *l, unsigned class, uint64_t key, int64_t rate_pe
     int64_t capacity = burst * interval;
     int64_t now = clock_mono_us(l->clock) * 1000;
 
-    size_t set = set_of(l, class, key);
-    struct shard *shard = &l->shards[set % SHARDS];
+    struct shard *shard = shard_of(l, hash_of(class, key));
     pthread_mutex_lock(&shard->lock);
-    struct slot *slot = find_slot(&l->slots[set * SET_SIZE], class, key);
-    int64_t start = slot->full_at_ns > now ? slot->full_at_ns : now;
+    struct bucket *bucket = find(shard, class, key, true);
+    int64_t start = bucket->full_at_ns > now ? bucket->full_at_ns : now;
     int64_t after = start + interval;
     bool taken = after - now <= capacity;
     if (taken)
-        slot->full_at_ns = after;
+        bucket->full_at_ns = after;
     else
         after = start;
     pthread_mutex_unlock(&shard->lock);
@@ -132,17 +141,11 @@ void limits_give_back(struct limits *l, unsigned class, uint64_t key, int64_t ra
 {
     if (rate_per_s <= 0)
         return;
-    size_t set = set_of(l, class, key);
-    struct shard *shard = &l->shards[set % SHARDS];
+    struct shard *shard = shard_of(l, hash_of(class, key));
     pthread_mutex_lock(&shard->lock);
-    struct slot *slots = &l->slots[set * SET_SIZE];
-    for (size_t i = 0; i < SET_SIZE; i++) {
-        if (slots[i].key == key && slots[i].class == class && slots[i].full_at_ns != 0) {
-            int64_t back = slots[i].full_at_ns - interval_of(rate_per_s);
-            slots[i].full_at_ns = back > 0 ? back : 0;
-            break;
-        }
-    }
+    struct bucket *bucket = find(shard, class, key, false);
+    if (bucket)
+        bucket->full_at_ns -= interval_of(rate_per_s);
     pthread_mutex_unlock(&shard->lock);
 }
 

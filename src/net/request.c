@@ -38,17 +38,10 @@ void request_done(struct request *r)
     buf_done(&r->body);
 }
 
-static void reset_buffer(struct buf *b, size_t keep_max)
-{
-    if (b->cap > keep_max)
-        buf_done(b);
-    buf_clear(b);
-}
-
 void request_reset(struct request *r, size_t keep_max)
 {
-    reset_buffer(&r->head, keep_max);
-    reset_buffer(&r->body, keep_max);
+    buf_recycle(&r->head, keep_max);
+    buf_recycle(&r->body, keep_max);
     r->method = HTTP_M_OTHER;
     r->target = r->path = r->query = (struct str){0};
     r->header_count = 0;

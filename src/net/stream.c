@@ -2,10 +2,10 @@
  * conn_stream.c.
  *
  * What waits is a table of references to shared frames, not a buffer of bytes: a frame for
- * thousands of streams exists once, a newer hint can take the place of an older one, and a stream
- * for which nothing waits, which is nearly every stream at nearly every time, has no table at all.
- * A hint that is replaced leaves a gap and the newer one goes to the end, so that what leaves keeps
- * the order in which it came; gaps are closed when the table is full.
+ * thousands of streams exists once, a newer live event can take the place of an older one, and a
+ * stream for which nothing waits, which is nearly every stream at nearly every time, has no table
+ * at all. A live event that is replaced leaves a gap and the newer one goes to the end, so that
+ * what leaves keeps the order in which it came; gaps are closed when the table is full.
  *
  * Everything that threads share is under the stream's lock, which is never held over a system call:
  * who finds that the loop must be woken notes itself as a sender of that loop under the lock, where
@@ -153,11 +153,11 @@ static void append(struct stream *s, struct frame *f)
 /* The frame that waits and of which `f` is a newer or older state. */
 static struct waiting *find_same(struct stream *s, const struct frame *f)
 {
-    if (f->topic == 0)
+    if (f->kind == 0)
         return NULL;
     for (uint32_t i = s->end; i > s->first; i--) {
         struct waiting *w = &s->queue[i - 1];
-        if (w->key == f->key && w->frame && w->frame->topic == f->topic)
+        if (w->key == f->key && w->frame && w->frame->kind == f->kind)
             return w;
     }
     return NULL;

@@ -47,7 +47,7 @@ void stream_start(struct stream *s, struct http_exchange *x);
 
 enum stream_outcome {
     STREAM_TAKEN,
-    STREAM_MERGED, /* in place of an older one of the same topic and key, or older than that */
+    STREAM_MERGED, /* in place of an older one of the same kind and key, or older than that */
     STREAM_SLOW,   /* not taken: too much waits; the stream ends. Said once. */
     STREAM_ENDED,  /* not taken: it has ended, or is about to */
 };

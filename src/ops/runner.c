@@ -1,7 +1,7 @@
 /* An event count decides who sleeps. A thread notes the count, runs its step, and sleeps only while
- * the count is still the one it noted before the step: so news that comes at any moment after the
- * step began leads to another call. The waker raises the count first and looks for sleepers second;
- * a sleeper says that it sleeps first and looks at the count second; with both sequentially
+ * the count is still the one it noted before the step: so a wake-up that comes at any moment after
+ * the step began leads to another call. The waker raises the count first and looks for sleepers
+ * second; a sleeper says that it sleeps first and looks at the count second; with both sequentially
  * consistent one of them sees the other. The kernel's futex compares the count once more when the
  * sleep begins, which closes the last gap.
  *

@@ -3,7 +3,7 @@
  *
  * runner_wake() makes every step of the runner run at least once more after the call, also when the
  * call came while a step was running: no wake-up is lost. It costs two atomic operations when
- * nobody sleeps. Steps that must not be woken by each other's news belong to different runners. */
+ * nobody sleeps. Steps that must not be woken for each other's work belong to different runners. */
 #pragma once
 
 #include <stdbool.h>

@@ -33,15 +33,24 @@ struct setting {
     size_t offset; /* of its field in struct settings */
 };
 
-#define FIELD_NAME_TEXT(id)   id
-#define FIELD_NAME_NUMBER(id) id
-#define FIELD_NAME_SWITCH(id) id
-#define FIELD_NAME_SPAN(id)   id##_ms
-#define FIELD_NAME_SIZE(id)   id##_bytes
+#define FIELD_NAME_TEXT(id)    id
+#define FIELD_NAME_FOLDER(id)  id
+#define FIELD_NAME_ADDRESS(id) id
+#define FIELD_NAME_LEVEL(id)   id
+#define FIELD_NAME_SWITCH(id)  id
+#define FIELD_NAME_NUMBER(id)  id
+#define FIELD_NAME_SPAN(id)    id##_ms
+#define FIELD_NAME_SIZE(id)    id##_bytes
 #define SETTING_ROW(id, name, kind, def, min, max, help)                                           \
     {name, SETTING_##kind, def, min, max, help, offsetof(struct settings, FIELD_NAME_##kind(id))},
 
 static const struct setting table[SETTING_COUNT] = {SETTINGS_TABLE(SETTING_ROW)};
+
+#define RENAMED_ROW(old_name, id) {old_name, SETTING_ID_##id},
+static const struct {
+    const char *old_name;
+    enum setting_id setting;
+} renamed[] = {SETTINGS_RENAMED(RENAMED_ROW)};
 
 /* ---- one value ---- */
 
@@ -85,13 +94,15 @@ bool settings_parse_span(const char *text, int64_t *ms)
     return parse_amount(text, span_units, ms);
 }
 
+static const struct unit *units_of(enum setting_kind kind)
+{
+    return kind == SETTING_SPAN ? span_units : kind == SETTING_SIZE ? size_units : no_units;
+}
+
 /* A bound, written the way that a person would write the value. */
 static void print_amount(int64_t value, enum setting_kind kind, char out[NUMBER_TEXT_MAX])
 {
-    const struct unit *units = kind == SETTING_SPAN   ? span_units
-                               : kind == SETTING_SIZE ? size_units
-                                                      : no_units;
-    const struct unit *best = units;
+    const struct unit *units = units_of(kind), *best = units;
     for (const struct unit *u = units; u->suffix; u++)
         if (value != 0 && value % u->factor == 0)
             best = u;
@@ -99,75 +110,54 @@ static void print_amount(int64_t value, enum setting_kind kind, char out[NUMBER_
              value == 0 ? "" : best->suffix);
 }
 
-static const char *kind_wants(enum setting_kind kind)
+static const char *const kind_wants[] = {
+    [SETTING_TEXT] = "text",
+    [SETTING_FOLDER] = "a folder",
+    [SETTING_ADDRESS] = "HOST:PORT, such as 127.0.0.1:8080",
+    [SETTING_LEVEL] = "debug, info, warn or error",
+    [SETTING_SWITCH] = "on or off",
+    [SETTING_NUMBER] = "a whole number",
+    [SETTING_SPAN] = "a time such as 30d, 12h, 5m, 10s or 250ms",
+    [SETTING_SIZE] = "a size such as 64M or 2G",
+};
+
+/* Whether the value is of its kind. *number: of kinds that are not text. */
+static bool parse_value(const struct setting *t, const char *value, int64_t *number)
 {
-    switch (kind) {
+    enum log_level level;
+    char host[256];
+    uint16_t port;
+    switch (t->kind) {
+    case SETTING_TEXT:
+        return true;
+    case SETTING_FOLDER:
+        return value[0] != '\0';
+    case SETTING_ADDRESS:
+        return settings_split_address(value, host, &port);
+    case SETTING_LEVEL:
+        return log_level_parse(str_of(value), &level);
     case SETTING_SWITCH:
-        return "on or off";
-    case SETTING_SPAN:
-        return "a time such as 30d, 12h, 5m, 10s or 250ms";
-    case SETTING_SIZE:
-        return "a size such as 64M or 2G";
+        *number = strcmp(value, "on") == 0;
+        return *number || strcmp(value, "off") == 0;
     default:
-        return "a whole number";
+        return parse_amount(value, units_of(t->kind), number);
     }
 }
 
-static enum err parse_number(struct settings *s, const struct setting *t, const char *value,
-                             const char *where, char *why)
+static enum err check_value(const struct setting *t, const char *value, const char *where,
+                            int64_t *number, char *why)
 {
-    const struct unit *units = t->kind == SETTING_SPAN   ? span_units
-                               : t->kind == SETTING_SIZE ? size_units
-                                                         : no_units;
-    int64_t number;
-    if (!parse_amount(value, units, &number)) {
+    if (!parse_value(t, value, number)) {
         snprintf(why, WHY_MAX, "%s: '%.80s' (from %s) is not %s", t->name, value, where,
-                 kind_wants(t->kind));
+                 kind_wants[t->kind]);
         return ERR_INVALID;
     }
-    if (number < t->min || number > t->max) {
+    if (t->max > 0 && (*number < t->min || *number > t->max)) {
         char low[NUMBER_TEXT_MAX], high[NUMBER_TEXT_MAX];
         print_amount(t->min, t->kind, low);
         print_amount(t->max, t->kind, high);
         snprintf(why, WHY_MAX, "%s: '%.80s' (from %s) is out of range: %s to %s", t->name, value,
                  where, low, high);
-        return ERR_INVALID;
-    }
-    memcpy((char *)s + t->offset, &number, sizeof(number));
-    return OK;
-}
-
-static enum err parse_switch(struct settings *s, const struct setting *t, const char *value,
-                             const char *where, char *why)
-{
-    bool on = strcmp(value, "on") == 0;
-    if (!on && strcmp(value, "off") != 0) {
-        snprintf(why, WHY_MAX, "%s: '%.80s' (from %s) is not %s", t->name, value, where,
-                 kind_wants(t->kind));
-        return ERR_INVALID;
-    }
-    memcpy((char *)s + t->offset, &on, sizeof(on));
-    return OK;
-}
-
-/* Texts that only a few values fit are checked here, so that a bad one is found with its origin. */
-static enum err check_text(const struct setting *t, const char *value, const char *where, char *why)
-{
-    enum log_level level;
-    char host[256];
-    uint16_t port;
-    if (t == &table[SETTING_ID_log_level] && !log_level_parse(str_of(value), &level)) {
-        snprintf(why, WHY_MAX, "%s: '%.80s' (from %s) is not debug, info, warn or error", t->name,
-                 value, where);
-        return ERR_INVALID;
-    }
-    if (t == &table[SETTING_ID_listen] && !settings_split_address(value, host, &port)) {
-        snprintf(why, WHY_MAX, "%s: '%.80s' (from %s) is not HOST:PORT, such as 127.0.0.1:8080",
-                 t->name, value, where);
-        return ERR_INVALID;
-    }
-    if (t == &table[SETTING_ID_data] && value[0] == '\0') {
-        snprintf(why, WHY_MAX, "%s: '' (from %s) is not a folder", t->name, where);
         return ERR_INVALID;
     }
     return OK;
@@ -177,13 +167,8 @@ static enum err set_value(struct settings *s, size_t i, const char *value, enum 
                           const char *where, char *why)
 {
     const struct setting *t = &table[i];
-    enum err e;
-    if (t->kind == SETTING_TEXT)
-        e = check_text(t, value, where, why);
-    else if (t->kind == SETTING_SWITCH)
-        e = parse_switch(s, t, value, where, why);
-    else
-        e = parse_number(s, t, value, where, why);
+    int64_t number = 0;
+    enum err e = check_value(t, value, where, &number, why);
     if (e)
         return e;
     char *copy = strdup(value);
@@ -191,19 +176,34 @@ static enum err set_value(struct settings *s, size_t i, const char *value, enum 
     free(s->given[i]);
     s->given[i] = copy;
     s->from[i] = from;
-    if (t->kind == SETTING_TEXT) {
-        const char *text = copy;
+    const char *text = copy;
+    bool on = number != 0;
+    if (t->kind == SETTING_SWITCH)
+        memcpy((char *)s + t->offset, &on, sizeof(on));
+    else if (t->kind >= SETTING_NUMBER)
+        memcpy((char *)s + t->offset, &number, sizeof(number));
+    else
         memcpy((char *)s + t->offset, &text, sizeof(text));
-    }
     return OK;
 }
 
+/* By its name or by an older one. SETTING_COUNT: there is none. */
 static size_t find_setting(struct str name)
 {
-    size_t i = 0;
-    while (i < SETTING_COUNT && !str_eq(name, str_of(table[i].name)))
-        i++;
-    return i;
+    for (size_t i = 0; i < SETTING_COUNT; i++)
+        if (str_eq(name, str_of(table[i].name)))
+            return i;
+    for (size_t i = 0; i < COUNT_OF(renamed); i++)
+        if (str_eq(name, str_of(renamed[i].old_name)))
+            return renamed[i].setting;
+    return SETTING_COUNT;
+}
+
+static void warn_of_old_name(struct str given, size_t i, const char *where)
+{
+    if (!str_eq(given, str_of(table[i].name)))
+        log_warn("a setting was given by its old name, which the next version will refuse",
+                 LOG_STR("old", given), LOG_CSTR("name", table[i].name), LOG_CSTR("from", where));
 }
 
 void settings_default(struct settings *s)
@@ -230,7 +230,8 @@ void settings_done(struct settings *s)
  */
 struct flag {
     size_t setting; /* SETTING_COUNT: not a setting */
-    bool config;    /* --config FILE */
+    struct str name;
+    bool config; /* --config FILE */
     const char *value;
     int used; /* arguments */
 };
@@ -240,18 +241,19 @@ static enum err read_flag(char **argv, int left, struct flag *out, char *why)
     *out = (struct flag){.setting = SETTING_COUNT, .used = 1};
     if (strncmp(argv[0], "--", 2) != 0 || argv[0][2] == '\0')
         return OK;
-    const char *name = argv[0] + 2;
-    size_t name_len = strcspn(name, "=");
-    out->config = name_len == 6 && memcmp(name, "config", 6) == 0;
-    out->setting = find_setting((struct str){name, name_len});
+    const char *text = argv[0] + 2;
+    struct str name = {text, strcspn(text, "=")};
+    out->name = name;
+    out->config = str_eq(name, STR("config"));
+    out->setting = find_setting(name);
     if (!out->config && out->setting == SETTING_COUNT)
         return OK;
-    if (name[name_len] == '=') {
-        out->value = name + name_len + 1;
+    if (text[name.len] == '=') {
+        out->value = text + name.len + 1;
         return OK;
     }
     if (left < 2) {
-        snprintf(why, WHY_MAX, "--%.*s needs a value", (int)name_len, name);
+        snprintf(why, WHY_MAX, "--%.*s needs a value", STR_ARG(name));
         return ERR_INVALID;
     }
     out->value = argv[1];
@@ -276,8 +278,10 @@ static enum err read_flags(struct settings *s, int argc, char **argv, char **res
             *config = f.value;
         else if (f.setting == SETTING_ID_data)
             *data = f.value;
-        if (s && f.setting < SETTING_COUNT)
+        if (s && f.setting < SETTING_COUNT) {
+            warn_of_old_name(f.name, f.setting, "the command line");
             e = set_value(s, f.setting, f.value, FROM_FLAG, "the command line", why);
+        }
         if (e)
             return e;
         if (!f.config && f.setting == SETTING_COUNT)
@@ -298,19 +302,33 @@ static void variable_name(const char *setting, char *out, size_t size)
         *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
 }
 
+static enum err read_variable(struct settings *s, size_t i, const char *name, char *why)
+{
+    char variable[64];
+    variable_name(name, variable, sizeof(variable));
+    const char *value = getenv(variable);
+    if (!value)
+        return OK;
+    warn_of_old_name(str_of(name), i, variable);
+    return set_value(s, i, value, FROM_ENVIRONMENT, variable, why);
+}
+
+/* Old names first: where both are set, the present name counts. */
 static enum err read_environment(struct settings *s, char *why)
 {
-    for (size_t i = 0; i < SETTING_COUNT; i++) {
-        char variable[64];
-        variable_name(table[i].name, variable, sizeof(variable));
-        const char *value = getenv(variable);
-        if (!value)
-            continue;
-        enum err e = set_value(s, i, value, FROM_ENVIRONMENT, variable, why);
-        if (e)
-            return e;
-    }
-    return OK;
+    enum err e = OK;
+    for (size_t i = 0; !e && i < COUNT_OF(renamed); i++)
+        e = read_variable(s, renamed[i].setting, renamed[i].old_name, why);
+    for (size_t i = 0; !e && i < SETTING_COUNT; i++)
+        e = read_variable(s, i, table[i].name, why);
+    return e;
+}
+
+static bool names_variable(const char *setting, struct str variable)
+{
+    char name[64];
+    variable_name(setting, name, sizeof(name));
+    return str_eq(variable, str_of(name));
 }
 
 void settings_unknown_environment(void (*visit)(void *ctx, const char *variable), void *ctx)
@@ -321,11 +339,10 @@ void settings_unknown_environment(void (*visit)(void *ctx, const char *variable)
             continue;
         bool known = str_eq(name, STR("FANTAIL_FAULT")) || str_eq(name, STR("FANTAIL_FAIL")) ||
                      str_eq(name, STR("FANTAIL_CONFIG"));
-        for (size_t i = 0; i < SETTING_COUNT && !known; i++) {
-            char variable[64];
-            variable_name(table[i].name, variable, sizeof(variable));
-            known = str_eq(name, str_of(variable));
-        }
+        for (size_t i = 0; i < SETTING_COUNT && !known; i++)
+            known = names_variable(table[i].name, name);
+        for (size_t i = 0; i < COUNT_OF(renamed) && !known; i++)
+            known = names_variable(renamed[i].old_name, name);
         if (known)
             continue;
         char shown[100];
@@ -378,6 +395,7 @@ static enum err read_line(struct settings *s, struct str line, const char *path,
     }
     memcpy(text, value.ptr, value.len);
     text[value.len] = '\0';
+    warn_of_old_name(name, i, where);
     return set_value(s, i, text, FROM_FILE, where, why);
 }
 

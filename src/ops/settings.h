@@ -9,30 +9,33 @@
 #include "base/err.h"
 #include "base/str.h"
 
-/* id, name, kind, default, minimum, maximum, help kinds: TEXT, NUMBER, SWITCH (on|off), SPAN
- * (ms; written 30d, 12h, 5m, 10s, 250ms), SIZE (bytes; 64M, 2G) */
+/* id, name, kind, default, minimum, maximum, help. A row is all that a setting needs: it makes the
+ * field of struct settings, the flag, the variable, the line of the file, the check and the help.
+ * Kinds: TEXT, FOLDER (not empty), ADDRESS (HOST:PORT), LEVEL (of the log), SWITCH (on|off),
+ * NUMBER, SPAN (ms; written 30d, 12h, 5m, 10s, 250ms), SIZE (bytes; 64M, 2G). Only numbers, spans
+ * and sizes have bounds. */
 /* clang-format off */
 #define SETTINGS_TABLE(X)                                                                        \
-    X(data, "data", TEXT, "./data", 0, 0, "folder of the embedded store")                        \
+    X(data, "data", FOLDER, "./data", 0, 0, "folder of the embedded store")                      \
     X(db, "db", TEXT, "", 0, 0,                                                                  \
-      "where the truth is: postgresql://…; empty: the embedded store in the data folder")         \
+      "database: postgresql://…; empty: the embedded store in the data folder")                  \
     X(views, "views", TEXT, "", 0, 0,                                                            \
-      "where the views are: redis://… or redis-cluster://…; empty: in memory")                    \
+      "views: redis://… or redis-cluster://…; empty: in memory")                                 \
     X(bus, "bus", TEXT, "", 0, 0,                                                                \
-      "how work travels: amqp://…; empty: in this process")                                      \
-    X(role, "role", TEXT, "api,relay,worker,gateway", 0, 0,                                      \
-      "what a node of many does: any of api, relay, worker, gateway")                            \
+      "message bus: amqp://…; empty: in this process")                                           \
+    X(role, "role", TEXT, "api,relay,worker", 0, 0,                                              \
+      "what this node of several does: any of api, relay, worker")                               \
     X(advertise, "advertise", TEXT, "", 0, 0,                                                    \
       "HOST:PORT at which other nodes reach this one; empty: what it listens on")                \
-    X(listen, "listen", TEXT, "127.0.0.1:8080", 0, 0, "HOST:PORT to serve on")                   \
+    X(listen, "listen", ADDRESS, "127.0.0.1:8080", 0, 0, "HOST:PORT to serve on")                \
     X(loops, "loops", NUMBER, "0", 0, 64, "event-loop threads; 0: one per core")                 \
     X(readers, "readers", NUMBER, "4", 1, 64,                                                    \
       "threads for blocking reads, each with its own connection")                                \
     X(fan_out_workers, "fan-out-workers", NUMBER, "2", 1, 64, "threads that deliver")            \
     X(connections_max, "connections-max", NUMBER, "10000", 1, 1000000,                           \
       "open connections at most")                                                                \
-    X(log_level, "log-level", TEXT, "info", 0, 0, "debug, info, warn or error")                  \
-    X(sign_up, "sign-up", SWITCH, "on", 0, 0, "may people create accounts themselves?")          \
+    X(log_level, "log-level", LEVEL, "info", 0, 0, "debug, info, warn or error")                 \
+    X(sign_up, "sign-up", SWITCH, "on", 0, 0, "let people create accounts themselves")           \
     X(cors_origins, "cors-origins", TEXT, "", 0, 0,                                              \
       "origins that browsers may call from, comma-separated; * for any")                         \
     X(session_life, "session-life", SPAN, "90d", 60000, INT64_C(315360000000),                   \
@@ -53,12 +56,11 @@
       "p95 of fan-out time that the threshold aims at")                                          \
     X(timeline_cap, "timeline-cap", NUMBER, "1000", 10, 100000, "posts kept in a home timeline") \
     X(inactive_after, "inactive-after", SPAN, "30d", 1000, INT64_C(315360000000),                \
-      "drop the timeline of somebody not seen for this long")                                    \
+      "drop the timeline of an account not active for this long")                                \
     X(active_within, "active-within", SPAN, "7d", 1000, INT64_C(315360000000),                   \
-      "large fan-outs serve people seen within this first")                                      \
+      "large fan-outs serve accounts active within this time first")                             \
     X(group_pull_threshold, "group-pull-threshold", NUMBER, "10000", 0, 1000000000,              \
-      "members from which people not active lately get a group's messages when they return; 0: " \
-      "never")                                                                                   \
+      "members from which inactive people get a group's messages when they return; 0: never")    \
     X(max_following, "max-following", NUMBER, "10000", 1, 1000000,                               \
       "accounts one person may follow")                                                          \
     X(lane_concurrency, "lane-concurrency", NUMBER, "10", 1, 1000,                               \
@@ -68,13 +70,13 @@
     X(cleanup_rate, "cleanup-rate", NUMBER, "400", 1, 1000000,                                   \
       "batches per second of the cleanup lane")                                                  \
     X(snapshot_every, "snapshot-every", SPAN, "5m", 1000, 86400000,                              \
-      "how often the views are saved while they change")                                         \
+      "how often changed views are saved to disk")                                               \
     X(audit_every, "audit-every", SPAN, "10s", 100, 86400000,                                    \
       "how often the background audit compares one feed with truth")                             \
     X(card_cache, "card-cache", SIZE, "512M", 1048576, INT64_C(1099511627776),                   \
       "memory for cached posts, authors and likes")                                              \
     X(page_cache, "page-cache", SIZE, "64M", 0, INT64_C(1099511627776),                          \
-      "memory for the first pages of feeds, kept as they are sent; 0: none are")                 \
+      "memory for cached first pages of feeds; 0: no cache")                                     \
     X(rate_auth, "rate-auth", NUMBER, "50", 0, 1000000,                                          \
       "sign-ups and log-ins per second and address; 0: no limit")                                \
     X(rate_write, "rate-write", NUMBER, "1000", 0, 1000000,                                      \
@@ -84,34 +86,50 @@
     X(group_rate, "group-rate", NUMBER, "500", 0, 1000000,                                       \
       "messages, edits and deletions per second and group, on each node; 0: no limit")           \
     X(streams_max, "streams-max", NUMBER, "10000", 0, 1000000,                                   \
-      "open streams at most, each a connection; 0: none")                                        \
+      "open streams at most; each uses a connection; 0: none")                                   \
     X(streams_person, "streams-person", NUMBER, "16", 1, 64,                                     \
       "open streams of one person on each node")                                                 \
     X(stream_life, "stream-life", SPAN, "1h", 1000, INT64_C(86400000),                           \
-      "after this a stream ends and its client comes back")                                      \
+      "a stream ends after this time and its client reconnects")                                 \
     X(stream_heartbeat, "stream-heartbeat", SPAN, "20s", 100, 3600000,                           \
-      "silence of a stream that a comment ends")                                                 \
+      "how long a stream is silent before a comment is sent")                                    \
     X(retain_events, "retain-events", SPAN, "7d", 0, INT64_C(315360000000),                      \
-      "how far back replays and followers of events reach")                                      \
+      "how long events are kept for replays and subscribers")                                    \
     X(retain_deliveries, "retain-deliveries", SPAN, "3d", 0, INT64_C(315360000000),              \
-      "how long the story of a delivery that was retried is kept")                               \
+      "how long the history of a retried delivery is kept")                                      \
     X(retain_dead, "retain-dead", SPAN, "30d", 0, INT64_C(315360000000),                         \
-      "how long dead letters are kept; 0: until somebody decides")                               \
-    X(inbox_retention, "inbox-retention", SPAN, "35d", 1000, INT64_C(315360000000),              \
-      "how long consumers that must not repeat themselves remember")                             \
+      "how long dead letters are kept; 0: until an operator decides")                            \
+    X(dedup_retention, "dedup-retention", SPAN, "35d", 1000, INT64_C(315360000000),              \
+      "how long consumers with external effects remember what they did")                         \
     X(replay_rate, "replay-rate", NUMBER, "1000", 1, 1000000,                                    \
       "events per second of a replay that names no rate")                                        \
-    X(brake_free, "brake-free", SIZE, "256M", 0, INT64_C(1125899906842624),                      \
-      "free disk below which new posts are refused; 0: not watched")                             \
-    X(brake_backlog, "brake-backlog", NUMBER, "5000000", 0, INT64_C(1000000000000),              \
-      "undone events above which new posts are refused; 0: not watched")                         \
-    X(brake_reserve, "brake-reserve", SIZE, "8M", 0, INT64_C(68719476736),                       \
-      "room kept for deletes on a full disk; 0: none")                                           \
+    X(guard_free, "guard-free", SIZE, "256M", 0, INT64_C(1125899906842624),                      \
+      "free disk below which new posts are refused; 0: not checked")                             \
+    X(guard_backlog, "guard-backlog", NUMBER, "5000000", 0, INT64_C(1000000000000),              \
+      "undone events above which new posts are refused; 0: not checked")                         \
+    X(guard_reserve, "guard-reserve", SIZE, "8M", 0, INT64_C(68719476736),                       \
+      "disk space reserved for deletes on a full disk; 0: none")                                 \
     X(drain_grace, "drain-grace", SPAN, "10s", 0, 600000,                                        \
       "how long SIGTERM waits for requests in flight")
+
+/* Names of before, which still work, with a warning, until the next version. old name, id */
+#define SETTINGS_RENAMED(X)                                                                      \
+    X("inbox-retention", dedup_retention)                                                        \
+    X("brake-free", guard_free)                                                                  \
+    X("brake-backlog", guard_backlog)                                                            \
+    X("brake-reserve", guard_reserve)
 /* clang-format on */
 
-enum setting_kind { SETTING_TEXT, SETTING_NUMBER, SETTING_SWITCH, SETTING_SPAN, SETTING_SIZE };
+enum setting_kind {
+    SETTING_TEXT,
+    SETTING_FOLDER,
+    SETTING_ADDRESS,
+    SETTING_LEVEL,
+    SETTING_SWITCH,
+    SETTING_NUMBER, /* from here on kept as int64_t */
+    SETTING_SPAN,
+    SETTING_SIZE
+};
 enum setting_source { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
 
 /* clang-format off */
@@ -125,6 +143,9 @@ enum setting_id {
 
 struct settings {
 #define SETTING_FIELD_TEXT(id)                             const char *id;
+#define SETTING_FIELD_FOLDER(id)                           const char *id;
+#define SETTING_FIELD_ADDRESS(id)                          const char *id;
+#define SETTING_FIELD_LEVEL(id)                            const char *id;
 #define SETTING_FIELD_NUMBER(id)                           int64_t id;
 #define SETTING_FIELD_SWITCH(id)                           bool id;
 #define SETTING_FIELD_SPAN(id)                             int64_t id##_ms;

@@ -1,9 +1,8 @@
 /* Who gets an event, page by page.
  *
- * Where the size of a fan-out is found out: it starts in LANE_SMALL, and
- * the worker that reads its first page sees whether that was all. If not,
- * nothing is delivered there: the fan-out moves to LANE_ACTIVE and LANE_REST
- * (flight_split). So the small lane spends one page read on a fan-out of any
+ * A fan-out starts in its rule's lane. In a lane of USE_SMALL the worker that reads the first page
+ * sees whether that was all. If not, it delivers nothing there: the fan-out moves to the lanes of
+ * large ones (inflight_split). So the small lane spends one page read on a fan-out of any
  * size, no page is read twice for a small one, and what follows in the small
  * lane never waits behind a large audience. The relay needs no look at the
  * views at all. */
@@ -22,7 +21,8 @@ enum err audience_page(struct engine *g, const struct bus_message *m,
         return OK;
     }
     *n = 0;
-    enum err e = views_audience(g->env.views, m->event.actor, cursor, members, rule->batch, n);
+    enum err e =
+        graph_audience(g->env.views->graph, m->event.actor, cursor, members, rule->batch, n);
     CHECK(*n <= rule->batch);
     return e;
 }
@@ -36,11 +36,11 @@ bool audience_is_last(const struct bus_message *m, const struct audience_cursor 
     return cursor->end || (m->until && cursor->after == m->until);
 }
 
-/* A retry stays where it is: it is one delivery on the books, and walks on
+/* A retry stays where it is: it is one delivery in the delivery store, and walks on
  * alone. */
 bool audience_is_large(const struct engine *g, const struct bus_message *m,
                        const struct audience_cursor *cursor)
 {
-    return m->lane == LANE_SMALL && !is_retry(m->kind) && rule_walks(&g->rules[m->rule]) &&
-           !cursor->end;
+    return lane_rows[m->lane].use == USE_SMALL && !is_retry(m->kind) &&
+           rule_walks(&g->rules[m->rule]) && !cursor->end;
 }

@@ -1,5 +1,5 @@
 /* The engine as a whole: its life, its start from truth, the commit hook's
- * side, its switches. The steps are in relay.c, worker.c, book.c, mark.c and
+ * side, its switches. The steps are in relay.c, worker.c, recorder.c, watermark.c and
  * sample.c; what is different where many nodes share the work is in lead.c.
  *
  * It owns no thread, no clock and no global state: whoever calls the steps
@@ -23,14 +23,14 @@ enum { RESEND_DEFAULT = -1, RESEND_ALONE_MS = 60 * 1000, RESEND_SHARED_MS = 5000
 void engine_config_default(struct engine_config *c)
 {
     *c = (struct engine_config){
-        .hand_over_max = 16384,
+        .commit_queue_max = 16384,
         .active_within_ms = 7 * 24 * HOUR_MS,
-        .mark_every_ms = 1000,
+        .watermark_every_ms = 1000,
         .trim_slice = 500,
         .retain_settled_ms = 7 * 24 * HOUR_MS,
         .retain_closed_ms = 3 * 24 * HOUR_MS,
         .retain_dead_ms = 30 * 24 * HOUR_MS,
-        .inbox_ms = 35 * 24 * HOUR_MS,
+        .dedup_ms = 35 * 24 * HOUR_MS,
         .lease_ms = 5 * 60 * 1000,
         .resend_after_ms = RESEND_DEFAULT,
         .poll_every_ms = 1000,
@@ -46,14 +46,14 @@ void engine_config_default(struct engine_config *c)
 static void check_rule(const struct rule *rule)
 {
     CHECK(rule->on < EVENT_TYPE_COUNT && event_keep(rule->on) == EVENT_STORED);
-    CHECK(rule->lane < LANE_COUNT && rule->lane != LANE_REPLAY);
+    CHECK(rule->lane < LANE_COUNT && lane_rows[rule->lane].use != USE_REPLAY);
     CHECK(!rule->sink != !rule->tx_sink);
-    CHECK(!rule->tx_sink || (rule->effect == EFFECT_TRUTH && rule->inbox != INBOX_OFF));
+    CHECK(!rule->tx_sink || (rule->effect == EFFECT_TRUTH && rule->dedup != DEDUP_OFF));
     CHECK(!rule_walks(rule) || (rule->batch > 0 && rule->batch <= ENGINE_BATCH_MAX));
     /* Members of a walk are handles, which mean nothing to the next process. */
-    CHECK(rule->inbox != INBOX_BY_EVENT || !rule_walks(rule));
-    CHECK(!rule->rest_sink || (rule->inbox == INBOX_OFF && rule_walks(rule)));
-    CHECK(rule->inbox != INBOX_BY_KEY || rule->business_key);
+    CHECK(rule->dedup != DEDUP_BY_EVENT || !rule_walks(rule));
+    CHECK(!rule->rest_sink || (rule->dedup == DEDUP_OFF && rule_walks(rule)));
+    CHECK(rule->dedup != DEDUP_BY_KEY || rule->business_key);
     CHECK(rule->effect != EFFECT_OUTSIDE || rule->channel);
 }
 
@@ -64,23 +64,24 @@ static void index_rules(struct engine *g)
         check_rule(rule);
         CHECK(g->rules_on_count[rule->on] < ENGINE_RULES_PER_TYPE);
         g->rules_on[rule->on][g->rules_on_count[rule->on]++] = (uint16_t)i;
-        g->has_inbox |= rule->inbox != INBOX_OFF;
+        g->has_dedup |= rule->dedup != DEDUP_OFF;
+        g->observed[rule->on] |= rule->observed;
     }
 }
 
 static bool begin_replayed(void *ctx, uint64_t job, const struct event *e, uint32_t rule_mask)
 {
     struct engine *g = ctx;
-    struct flight_aside aside = {.kind = SEAT_REPLAY,
-                                 .owner = job,
-                                 .replay = job,
-                                 .event = *e,
-                                 .owed = rule_mask,
-                                 .rules = g->rules_on[e->type]};
-    if (flight_begin_aside(&g->flight, &aside) != ASIDE_BEGUN)
+    struct out_of_band_event out_of_band = {.kind = SLOT_REPLAY,
+                                            .owner = job,
+                                            .replay = job,
+                                            .event = *e,
+                                            .wanted = rule_mask,
+                                            .rules = g->rules_on[e->type]};
+    if (inflight_begin_out_of_band(&g->inflight, &out_of_band) != OUT_OF_BAND_BEGUN)
         return false;
     engine_wake_up(g, ENGINE_RELAY);
-    engine_wake_up(g, ENGINE_BOOKS); /* its key may be blocked */
+    engine_wake_up(g, ENGINE_RECORDER); /* its key may be blocked */
     return true;
 }
 
@@ -89,9 +90,9 @@ static bool live_is_late(void *ctx)
     return freshness_is_late(((struct engine *)ctx)->freshness);
 }
 
-static bool bulk_is_braked(void *ctx)
+static bool bulk_is_guarded(void *ctx)
 {
-    return atomic_load(&((struct engine *)ctx)->braked_bulk);
+    return atomic_load(&((struct engine *)ctx)->guarded_bulk);
 }
 
 static void wake_replays(void *ctx)
@@ -129,7 +130,7 @@ static void make_life(struct engine *g)
 struct engine *engine_new(const struct engine_config *config, const struct rule *rules,
                           size_t rule_count, struct sink_env env, struct bus *bus)
 {
-    CHECK(config->mark_every_ms > 0 && config->trim_slice > 0 && rule_count < RULE_NONE);
+    CHECK(config->watermark_every_ms > 0 && config->trim_slice > 0 && rule_count < RULE_NONE);
     size_t size = (sizeof(struct engine) + 63) / 64 * 64;
     struct engine *g = aligned_alloc(64, size);
     CHECK(g);
@@ -145,26 +146,26 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
     index_rules(g);
     make_life(g);
     atomic_store(&g->lead_until_us, INT64_MAX);
-    hand_over_init(&g->hand_over, config->hand_over_max);
-    flight_init(&g->flight, rules, rule_count, ENGINE_UNDONE_MAX);
-    book_init(&g->book);
+    commit_queue_init(&g->commit_queue, config->commit_queue_max);
+    inflight_init(&g->inflight, rules, rule_count, ENGINE_UNDONE_MAX);
+    recorder_init(&g->recorder);
     trace_init(&g->trace, config->trace_records);
     make_lanes(g);
-    inbox_ring_init(&g->ring, config->inbox_ms);
-    lock_init(&g->ring_lock);
+    dedup_init(&g->dedup, config->dedup_ms);
+    lock_init(&g->dedup_lock);
     lock_init(&g->counts_lock);
     g->freshness = freshness_new(rules, rule_count);
     g->replays = replays_new(env.db, env.clock, rules, rule_count,
                              (struct replay_host){.ctx = g,
                                                   .begin = begin_replayed,
                                                   .live_is_late = live_is_late,
-                                                  .braked = bulk_is_braked,
+                                                  .guarded = bulk_is_guarded,
                                                   .wake = wake_replays,
                                                   .write = write_for_replays});
     relay_init(&g->relay);
-    mark_init(&g->mark);
+    watermark_init(&g->watermark);
     if (config->shared)
-        g->flight.outside_patience = OUTSIDE_PATIENCE;
+        g->inflight.outside_patience = OUTSIDE_PATIENCE;
     return g;
 }
 
@@ -175,15 +176,15 @@ void engine_free(struct engine *g)
     replays_free(g->replays);
     freshness_free(g->freshness);
     pthread_mutex_destroy(&g->counts_lock);
-    pthread_mutex_destroy(&g->ring_lock);
+    pthread_mutex_destroy(&g->dedup_lock);
     for (int lane = 0; lane < LANE_COUNT; lane++) {
         breaker_done(&g->lanes[lane].breaker);
         lane_gate_done(&g->lanes[lane].gate);
     }
     trace_done(&g->trace);
-    book_done(&g->book);
-    flight_done(&g->flight);
-    hand_over_done(&g->hand_over);
+    recorder_done(&g->recorder);
+    inflight_done(&g->inflight);
+    commit_queue_done(&g->commit_queue);
     pthread_mutex_destroy(&g->save_lock);
     pthread_rwlock_destroy(&g->life);
     free(g);
@@ -226,11 +227,11 @@ struct redoing {
 static enum err run_redo(struct tx *tx, void *arg)
 {
     struct redoing *r = arg;
-    return book_redo_lost(tx, r->g->env.views->loaded_position, clock_wall_ms(r->g->env.clock),
-                          &r->more);
+    return delivery_store_redo_lost(tx, r->g->env.views->loaded_position,
+                                    clock_wall_ms(r->g->env.clock), &r->more);
 }
 
-/* Views that outlive the process are saved before anything counts as done (book.c). */
+/* Views that outlive the process are saved before anything counts as done (recorder.c). */
 static enum err redo_lost(struct engine *g)
 {
     struct redoing r = {.g = g, .more = !g->config.shared && g->env.views->loaded_position > 0};
@@ -243,7 +244,7 @@ static enum err redo_lost(struct engine *g)
 static enum err run_reopen(struct tx *tx, void *arg)
 {
     struct engine *g = arg;
-    return book_reopen(tx, clock_wall_ms(g->env.clock));
+    return delivery_store_reopen(tx, clock_wall_ms(g->env.clock));
 }
 
 enum err engine_read_truth(struct engine *g)
@@ -254,20 +255,20 @@ enum err engine_read_truth(struct engine *g)
     if (!e)
         e = redo_lost(g);
     if (!e)
-        e = book_recover(g);
+        e = recorder_recover(g);
     if (!e)
         e = replays_recover(g->replays);
     if (!e)
         e = outbox_look(g->env.db, loaded, &found);
     if (e)
         return e;
-    uint64_t start = loaded ? loaded : found.mark;
-    atomic_store(&g->mark.saved, found.mark);
+    uint64_t start = loaded ? loaded : found.watermark;
+    atomic_store(&g->watermark.saved, found.watermark);
     g->relay.taken = start;
     g->relay.recovered = found.last > start ? found.last : start;
     atomic_store(&g->relay.last_event, g->relay.recovered);
-    flight_reset(&g->flight, start);
-    atomic_store(&g->hand_over.offered, g->relay.recovered);
+    inflight_reset(&g->inflight, start);
+    atomic_store(&g->commit_queue.offered, g->relay.recovered);
     atomic_store(&g->oldest_found, found.first);
     for (int type = 0; type < EVENT_TYPE_COUNT; type++) {
         atomic_store(&g->offered[type], found.above[type]);
@@ -293,7 +294,7 @@ void engine_offer(struct engine *g, const struct event *events, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (event_keep(events[i].type) != EVENT_STORED)
             continue;
-        if (hand_over_push(&g->hand_over, &events[i], now_us))
+        if (commit_queue_push(&g->commit_queue, &events[i], now_us))
             atomic_fetch_add_explicit(&g->offered[events[i].type], 1, memory_order_relaxed);
         offered = true;
     }
@@ -318,10 +319,10 @@ void engine_pause(struct engine *g, bool paused)
         wake_lanes(g);
 }
 
-void engine_brake(struct engine *g, bool expansion, bool bulk)
+void engine_guard(struct engine *g, bool expansion, bool bulk)
 {
-    bool let_go = atomic_exchange(&g->braked_expansion, expansion) && !expansion;
-    let_go |= atomic_exchange(&g->braked_bulk, bulk) && !bulk;
+    bool let_go = atomic_exchange(&g->guarded_expansion, expansion) && !expansion;
+    let_go |= atomic_exchange(&g->guarded_bulk, bulk) && !bulk;
     if (!let_go)
         return;
     wake_lanes(g);
@@ -387,11 +388,11 @@ void engine_jobs_changed(struct engine *g)
     engine_exit(g);
 }
 
-void engine_books_changed(struct engine *g)
+void engine_deliveries_changed(struct engine *g)
 {
     if (!engine_peek(g))
         return;
-    engine_stir_books(g);
+    engine_stir_recorder(g);
     engine_exit(g);
 }
 
@@ -401,7 +402,7 @@ uint64_t engine_settled_through(struct engine *g)
 {
     if (!engine_peek(g))
         return 0;
-    uint64_t through = flight_through(&g->flight);
+    uint64_t through = inflight_through(&g->inflight);
     engine_exit(g);
     return through;
 }
@@ -412,16 +413,16 @@ static bool is_quiet_shared(struct engine *g)
     enum { LATELY_US = 1000 * 1000 };
     int64_t looked_us = atomic_load(&g->relay.looked_us);
     return looked_us != INT64_MIN && clock_mono_us(g->env.clock) - looked_us <= LATELY_US &&
-           flight_through(&g->flight) >= atomic_load(&g->relay.horizon) &&
-           atomic_load(&g->book.waiting) == 0;
+           inflight_through(&g->inflight) >= atomic_load(&g->relay.horizon) &&
+           atomic_load(&g->recorder.waiting) == 0;
 }
 
 static bool is_quiet(struct engine *g)
 {
     if (g->config.shared)
         return is_quiet_shared(g);
-    uint64_t offered = atomic_load_explicit(&g->hand_over.offered, memory_order_acquire);
-    return flight_through(&g->flight) >= offered && atomic_load(&g->book.waiting) == 0;
+    uint64_t offered = atomic_load_explicit(&g->commit_queue.offered, memory_order_acquire);
+    return inflight_through(&g->inflight) >= offered && atomic_load(&g->recorder.waiting) == 0;
 }
 
 bool engine_quiet(struct engine *g)
@@ -455,9 +456,9 @@ bool engine_drained(struct engine *g)
 {
     if (!engine_peek(g))
         return false;
-    uint64_t through = flight_through(&g->flight);
+    uint64_t through = inflight_through(&g->inflight);
     bool drained =
-        is_quiet(g) && !atomic_load(&g->book.changed) && atomic_load(&g->book.nothing_due);
+        is_quiet(g) && !atomic_load(&g->recorder.changed) && atomic_load(&g->recorder.nothing_due);
     engine_exit(g);
     return drained && (!g->config.shared || nothing_above(g, through));
 }
@@ -478,7 +479,7 @@ const struct rule *engine_rules(struct engine *g, size_t *n)
     return g->rules;
 }
 
-int64_t engine_inbox_ms(struct engine *g)
+int64_t engine_dedup_ms(struct engine *g)
 {
-    return g->config.inbox_ms;
+    return g->config.dedup_ms;
 }

@@ -144,10 +144,10 @@ static void take_sample(struct cell *c, int64_t now_us)
 
 static int64_t target_of(const struct freshness *f, const struct cell *c)
 {
-    if (c->raw.lane == LANE_REPLAY)
+    if (lane_rows[c->raw.lane].use == USE_REPLAY)
         return 0;
     int64_t target_ms = f->rules[c->raw.rule].target_ms;
-    return target_ms ? target_ms : lane_target_ms(c->raw.lane);
+    return target_ms ? target_ms : lane_rows[c->raw.lane].target_ms;
 }
 
 static enum verdict judge(const struct freshness *f, const struct cell *c)

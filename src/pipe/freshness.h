@@ -18,8 +18,8 @@ enum { FRESHNESS_CELLS_MAX = 256, FRESHNESS_SAMPLE_US = 1000 * 1000, FRESHNESS_S
 struct cell_raw {
     uint16_t rule;
     enum lane lane;
-    uint64_t backlog; /* units of work in flight or waiting in memory, and events not yet taken */
-    uint64_t delayed, waiting, dead; /* on the books */
+    uint64_t backlog; /* work items in flight or waiting in memory, and events not yet taken */
+    uint64_t delayed, waiting, dead; /* in the delivery store */
     uint64_t entered, left;          /* since the start; left counts what is done or closed */
     int64_t oldest_age_ms; /* of the oldest event with undone work here that is not dead; 0: none */
     bool stopped;          /* the lane is stopped, or the engine paused */

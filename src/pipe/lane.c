@@ -8,24 +8,6 @@
 
 #define TOKEN INT64_C(1000000)
 
-static const struct {
-    uint32_t concurrency, rate;
-} defaults[LANE_COUNT] = {
-#define LANE_ROW(name, wire, concurrency, rate, limit, target_ms, ordered) {concurrency, rate},
-    LANE_TABLE(LANE_ROW)
-#undef LANE_ROW
-};
-
-uint32_t lane_default_concurrency(enum lane lane)
-{
-    return defaults[lane].concurrency;
-}
-
-uint32_t lane_default_rate(enum lane lane)
-{
-    return defaults[lane].rate;
-}
-
 static int64_t bucket_size(const struct lane_gate *gate)
 {
     int64_t size = gate->rate * TOKEN / LANE_BURST_PARTS;
@@ -66,8 +48,8 @@ void lane_gate_set(struct lane_gate *gate, enum lane lane, uint32_t concurrency,
 {
     pthread_mutex_lock(&gate->lock);
     fill(gate, now_us); /* what has passed so far counts at the old rate */
-    gate->concurrency = concurrency ? concurrency : lane_default_concurrency(lane);
-    gate->rate = rate == LANE_DEFAULT_RATE ? lane_default_rate(lane) : rate;
+    gate->concurrency = concurrency ? concurrency : lane_rows[lane].concurrency;
+    gate->rate = rate == LANE_DEFAULT_RATE ? lane_rows[lane].rate : rate;
     if (gate->tokens_millionth > bucket_size(gate))
         gate->tokens_millionth = bucket_size(gate);
     pthread_mutex_unlock(&gate->lock);

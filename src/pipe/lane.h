@@ -23,9 +23,6 @@ struct lane_gate {
     int64_t filled_us;
 };
 
-uint32_t lane_default_concurrency(enum lane lane);
-uint32_t lane_default_rate(enum lane lane);
-
 /* concurrency 0 and rate LANE_DEFAULT_RATE: as in the lane table. */
 void lane_gate_init(struct lane_gate *gate, enum lane lane, uint32_t concurrency, uint32_t rate,
                     int64_t now_us);

@@ -1,21 +1,20 @@
 /* Leading: who of many nodes runs the engine, and what keeps the others, and former leaders, out.
  *
- * A node that does not lead has an engine without state: its workers take units from the bus and
- * tell the leader what became of them, its other steps do nothing. Beginning to lead reads truth
- * into that state, and only then says so; ending takes it all away again. Nothing of it is handed
- * over: what counts is in truth.
+ * A node that does not lead has an engine without state: its workers take work items from the bus
+ * and tell the leader what became of them, its other steps do nothing. Beginning to lead reads
+ * truth into that state, and only then says so; ending takes it all away again. Nothing of it is
+ * handed over: what counts is in truth.
  *
  * Two things keep a leader honest that was stopped for a while and goes on without knowing that
  * there is another one. Everything it writes begins with the fence: its term is the one in truth,
  * or nothing happens. And what it says on the bus carries its term, and is not said at all when the
- * time of its lease is over (engine_lead_until): another leader may have put on the books what this
- * one would overtake.
+ * time of its lease is over (engine_lead_until): another leader may have put in the delivery store
+ * what this one would overtake.
  *
  * The views' saves are serialised, because one that says "some of it may be lost" must be the last:
  * whoever saves after it would be told that all is well, and settle what is lost. */
 #include "base/check.h"
 #include "base/log.h"
-#include "pipe/lease.h"
 #include "pipe/state.h"
 
 enum { IDLE_US = 100 * 1000 }; /* a step that waits for this node to lead */
@@ -98,6 +97,7 @@ bool engine_must_resign(struct engine *g)
 /* ---- writing ---- */
 
 struct fenced {
+    const struct engine *g;
     uint64_t term;
     tx_fn run;
     void *arg;
@@ -106,7 +106,7 @@ struct fenced {
 static enum err run_fenced(struct tx *tx, void *arg)
 {
     const struct fenced *f = arg;
-    enum err e = lease_fence(tx, ENGINE_LEASE, f->term);
+    enum err e = f->g->config.fence(tx, f->term);
     return e ? e : f->run(tx, f->arg);
 }
 
@@ -114,7 +114,7 @@ enum err engine_write(struct engine *g, tx_fn run, void *arg)
 {
     if (!g->config.shared)
         return db_write(g->env.db, run, arg, NULL);
-    struct fenced f = {.term = atomic_load(&g->term), .run = run, .arg = arg};
+    struct fenced f = {.g = g, .term = atomic_load(&g->term), .run = run, .arg = arg};
     enum err e = db_write(g->env.db, run_fenced, &f, NULL);
     if (e == ERR_NO_LEADER)
         atomic_store(&g->must_resign, true);
@@ -144,11 +144,11 @@ void engine_on_apply(struct engine *g, engine_applier apply, void *ctx)
 /* How engine_new left it, but for what counts since the start of the process. */
 static void forget(struct engine *g)
 {
-    book_forget(g);
-    flight_clear(&g->flight);
+    recorder_forget(g);
+    inflight_clear(&g->inflight);
     replays_forget(g->replays);
     relay_init(&g->relay);
-    mark_init(&g->mark);
+    watermark_init(&g->watermark);
     atomic_store(&g->released, 0);
     atomic_store(&g->oldest_found, 0);
     for (int type = 0; type < EVENT_TYPE_COUNT; type++) {
@@ -176,7 +176,7 @@ enum err engine_lead(struct engine *g, uint64_t term)
     atomic_store(&g->must_resign, false);
     atomic_store(&g->term, term);
     engine_saw_term(g, term);
-    g->flight.term = term;
+    g->inflight.term = term;
     enum err e = begin_saving(g);
     if (!e)
         e = engine_read_truth(g);

@@ -1,28 +1,23 @@
-/* The keys of ordered lanes that have work: which unit of a key is at work,
+/* The keys of ordered lanes that have work: which work item of a key is at work,
  * which ones wait for it, and whether the key is blocked because a delivery of
- * it is on the books. Of one key one unit is at work at a time. Not
- * thread-safe: belongs to the flight, under its lock. */
+ * it is in the delivery store. Of one key one work item is at work at a time. Not
+ * thread-safe: belongs to the inflight set, under its lock. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/map.h"
 
 #define ORDER_NONE UINT32_MAX
 
 struct order_key {
-    uint64_t key;         /* the actor; 0: an empty place */
-    uint32_t at_work;     /* unit; ORDER_NONE: none */
-    uint32_t held;        /* units that wait to be put on the books behind this key */
-    uint32_t first, last; /* units that wait in memory, linked by the caller */
-    uint8_t lane;
-    bool blocked; /* a delivery of this key is on the books: nothing else may pass
-                   */
+    uint64_t key, lane;   /* the actor; never 0 */
+    uint32_t at_work;     /* work item; ORDER_NONE: none */
+    uint32_t to_record;   /* work items that wait to be put in the delivery store behind this key */
+    uint32_t first, last; /* work items that wait in memory, linked by the caller */
+    bool blocked; /* a delivery of this key is in the delivery store: nothing else may pass */
 };
 
 struct order {
-    struct order_key *places; /* open addressing, linear probing, at most half full */
-    size_t capacity, count;
+    struct map keys;
     size_t blocked;
 };
 
@@ -33,5 +28,5 @@ void order_done(struct order *o);
  * order_drop. */
 struct order_key *order_find(struct order *o, uint8_t lane, uint64_t key);
 struct order_key *order_get(struct order *o, uint8_t lane, uint64_t key); /* made when missing */
-void order_drop(struct order *o, struct order_key *place);
-void order_block(struct order *o, struct order_key *place, bool blocked);
+void order_drop(struct order *o, struct order_key *key);
+void order_block(struct order *o, struct order_key *key, bool blocked);

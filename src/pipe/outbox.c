@@ -1,4 +1,5 @@
-/* The engine's SQL of the outbox. The mark is text in `meta`, like every value
+/* All SQL of the outbox: the insert of a transaction's events, and what the engine does with them.
+ * The watermark is text in `meta`, like every value
  * there.
  *
  * Rows are claimed by their state: what is pending and not yet in this
@@ -6,15 +7,41 @@
  * that as cheap as a position would be. */
 #include "pipe/outbox.h"
 
+#include "base/check.h"
 #include "base/id.h"
+
+/* ---- writing ---- */
+
+enum err outbox_emit(struct tx *tx, struct event e)
+{
+    CHECK(tx->writable && e.type < EVENT_TYPE_COUNT);
+    if (!e.id)
+        e.id = id_next(tx->ids);
+    e.version = event_version(e.type);
+    if (event_keep(e.type) == EVENT_STORED) {
+        char memory[EVENT_PAYLOAD_MAX];
+        struct buf payload = buf_over(memory, sizeof memory);
+        event_payload(&e, &payload);
+        CHECK(!payload.failed);
+        enum err error =
+            tx_exec(tx, "INSERT INTO outbox (id, type, version, payload) VALUES ($1, $2, $3, $4)",
+                    DB_ARGS(DB_I64(e.id), DB_TEXT(str_of(event_wire_name(e.type))),
+                            DB_I64(e.version), DB_TEXT(buf_view(&payload))),
+                    NULL);
+        if (error)
+            return error;
+    }
+    event_list_add(&tx->events, &e);
+    return OK;
+}
 
 /* ---- reading ---- */
 
 struct reading {
     uint64_t after, through;
     size_t max;
-    bool again;  /* settled ones, too */
-    bool booked; /* with what the books have of them */
+    bool again;    /* settled ones, too */
+    bool recorded; /* with what the delivery store has of them */
     struct outbox_slice *out;
 };
 
@@ -33,7 +60,7 @@ static enum err run_read(struct tx *tx, void *arg)
 {
     struct reading *r = arg;
     struct db_rows rows;
-    r->out->count = r->out->booked_count = 0;
+    r->out->count = r->out->recorded_count = 0;
     enum err e =
         r->again ? tx_query(tx,
                             "SELECT id, type, version, payload, state FROM outbox "
@@ -49,10 +76,10 @@ static enum err run_read(struct tx *tx, void *arg)
     while (r->out->count < r->max && db_next(&rows))
         read_row(&rows, r->out);
     e = db_rows_done(&rows);
-    if (e || !r->booked || r->out->count == 0)
+    if (e || !r->recorded || r->out->count == 0)
         return e;
-    return book_of_events(tx, r->out->events[0].id, r->out->events[r->out->count - 1].id,
-                          r->out->booked, OUTBOX_BOOKED_MAX, &r->out->booked_count);
+    return delivery_store_of_events(tx, r->out->events[0].id, r->out->events[r->out->count - 1].id,
+                                    r->out->recorded, OUTBOX_RECORDED_MAX, &r->out->recorded_count);
 }
 
 static enum err read_slice(struct db *db, struct reading r)
@@ -76,13 +103,14 @@ enum err outbox_read_found(struct db *db, uint64_t after, uint64_t through, size
 {
     return read_slice(
         db, (struct reading){
-                .after = after, .through = through, .max = max, .booked = true, .out = out});
+                .after = after, .through = through, .max = max, .recorded = true, .out = out});
 }
 
-enum err outbox_read_below(struct db *db, uint64_t mark, struct outbox_slice *out)
+enum err outbox_read_below(struct db *db, uint64_t watermark, struct outbox_slice *out)
 {
     return read_slice(
-        db, (struct reading){.through = mark, .max = OUTBOX_READ_MAX, .booked = true, .out = out});
+        db, (struct reading){
+                .through = watermark, .max = OUTBOX_READ_MAX, .recorded = true, .out = out});
 }
 
 enum err outbox_read_again(struct db *db, uint64_t after, uint64_t through, size_t max,
@@ -92,7 +120,7 @@ enum err outbox_read_again(struct db *db, uint64_t after, uint64_t through, size
                                            .through = through,
                                            .max = max,
                                            .again = true,
-                                           .booked = true,
+                                           .recorded = true,
                                            .out = out});
 }
 
@@ -103,16 +131,16 @@ struct looking {
     struct outbox_found *out;
 };
 
-static enum err read_mark(struct tx *tx, uint64_t *mark)
+static enum err read_mark(struct tx *tx, uint64_t *watermark)
 {
     struct db_rows rows;
-    *mark = 0;
+    *watermark = 0;
     enum err e =
         tx_query(tx, "SELECT value FROM meta WHERE name = 'done_through'", DB_NO_ARGS, &rows);
     if (e)
         return e;
-    if (db_next(&rows) && !str_parse_u64(db_text(&rows, 0), mark))
-        *mark = 0; /* from the very beginning: late is better than lost */
+    if (db_next(&rows) && !str_parse_u64(db_text(&rows, 0), watermark))
+        *watermark = 0; /* from the very beginning: late is better than lost */
     return db_rows_done(&rows);
 }
 
@@ -140,12 +168,13 @@ static enum err run_look(struct tx *tx, void *arg)
 {
     struct looking *l = arg;
     *l->out = (struct outbox_found){0};
-    enum err e = read_mark(tx, &l->out->mark);
+    enum err e = read_mark(tx, &l->out->watermark);
     if (!e)
-        e = count_above(tx, l->position ? l->position : l->out->mark, l->out);
+        e = count_above(tx, l->position ? l->position : l->out->watermark, l->out);
     if (e)
         return e;
-    /* The mark must be able to pass a parked event, too: that is where released ones are found. */
+    /* The watermark must be able to pass a parked event, too: that is where released ones are
+     * found. */
     int64_t last;
     e = tx_get_i64(tx, "SELECT id FROM outbox ORDER BY id DESC LIMIT 1", DB_NO_ARGS, &last);
     if (!e && (uint64_t)last > l->out->last)
@@ -180,11 +209,6 @@ enum err outbox_waiting(struct tx *tx, uint64_t after, struct outbox_found *out)
 
 /* ---- settling ---- */
 
-static enum err write_plainly(void *ctx, tx_fn run, void *arg)
-{
-    return db_write(ctx, run, arg, NULL);
-}
-
 struct settling {
     uint64_t after, through, settled;
     size_t slice;
@@ -204,17 +228,18 @@ static enum err find_end(struct tx *tx, const struct settling *s, uint64_t *end)
     return e == ERR_NOT_FOUND ? OK : e;
 }
 
-static enum err save_mark(struct tx *tx, uint64_t mark)
+static enum err save_watermark(struct tx *tx, uint64_t watermark)
 {
     char text[ID_TEXT_MAX];
-    struct str value = {text, id_format(mark, text)};
+    struct str value = {text, id_format(watermark, text)};
     return tx_exec(tx,
                    "INSERT INTO meta (name, value) VALUES ('done_through', $1) "
                    "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                    DB_ARGS(DB_TEXT(value)), NULL);
 }
 
-/* A parked event that was released is delivered aside, whatever the mark: it is settled by itself.
+/* A parked event that was released is delivered out of band, whatever the watermark: it is settled
+ * by itself.
  */
 #define TO_SETTLE                                                                                  \
     "state = 0 AND id > $1 AND id <= $2 AND NOT EXISTS (SELECT 1 FROM deliveries "                 \
@@ -237,25 +262,19 @@ static enum err run_settle(struct tx *tx, void *arg)
         e = tx_exec(tx, "UPDATE outbox SET state = 1 WHERE " TO_SETTLE,
                     DB_ARGS(DB_I64(s->after), DB_I64(end)), NULL);
     if (!e)
-        e = save_mark(tx, end);
+        e = save_watermark(tx, end);
     s->settled = end;
     return e;
 }
 
-enum err outbox_settle_by(outbox_write write, void *ctx, uint64_t after, uint64_t through,
-                          size_t slice, uint64_t *settled)
+enum err outbox_settle(outbox_write write, void *ctx, uint64_t after, uint64_t through,
+                       size_t slice, uint64_t *settled)
 {
     struct settling s = {.after = after, .through = through, .slice = slice};
     enum err e = write(ctx, run_settle, &s);
     if (!e)
         *settled = s.settled;
     return e;
-}
-
-enum err outbox_settle(struct db *db, uint64_t after, uint64_t through, size_t slice,
-                       uint64_t *settled)
-{
-    return outbox_settle_by(write_plainly, db, after, through, slice, settled);
 }
 
 /* ---- trimming ---- */
@@ -324,8 +343,8 @@ static enum err run_trim(struct tx *tx, void *arg)
     return e ? e : count_archived(tx, by_type);
 }
 
-enum err outbox_trim_by(outbox_write write, void *ctx, uint64_t *after, uint64_t through,
-                        size_t slice, size_t *removed)
+enum err outbox_trim(outbox_write write, void *ctx, uint64_t *after, uint64_t through, size_t slice,
+                     size_t *removed)
 {
     struct trimming t = {.after = *after, .through = through, .slice = slice};
     enum err e = write(ctx, run_trim, &t);
@@ -333,12 +352,6 @@ enum err outbox_trim_by(outbox_write write, void *ctx, uint64_t *after, uint64_t
     if (!e)
         *after = t.removed < slice ? through : t.last;
     return e;
-}
-
-enum err outbox_trim(struct db *db, uint64_t *after, uint64_t through, size_t slice,
-                     size_t *removed)
-{
-    return outbox_trim_by(write_plainly, db, after, through, slice, removed);
 }
 
 enum err outbox_totals(struct tx *tx, struct outbox_totals *out)

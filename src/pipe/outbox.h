@@ -1,7 +1,7 @@
 /* The outbox table, as the engine reads, settles and trims it. Blocking. */
 #pragma once
 
-#include "pipe/book_store.h"
+#include "pipe/delivery_store.h"
 #include "port/db.h"
 
 enum outbox_state { OUTBOX_PENDING, OUTBOX_SETTLED, OUTBOX_PARKED };
@@ -10,35 +10,35 @@ enum outbox_state { OUTBOX_PENDING, OUTBOX_SETTLED, OUTBOX_PARKED };
  * an enum event_unread. */
 #define OUTBOX_UNREADABLE EVENT_TYPE_COUNT
 
-enum { OUTBOX_READ_MAX = 128, OUTBOX_BOOKED_MAX = 1024 };
+enum { OUTBOX_READ_MAX = 128, OUTBOX_RECORDED_MAX = 1024 };
 
 /* A slice of rows by rising id. */
 struct outbox_slice {
     struct event events[OUTBOX_READ_MAX];
     enum outbox_state states[OUTBOX_READ_MAX];
     size_t count;
-    struct booked booked[OUTBOX_BOOKED_MAX]; /* of these events, when asked for; rising */
-    size_t booked_count;
+    struct recorded recorded[OUTBOX_RECORDED_MAX]; /* of these events, when asked for; rising */
+    size_t recorded_count;
 };
 
 /* Claims pending rows with after < id ≤ through. */
 enum err outbox_read_pending(struct db *db, uint64_t after, uint64_t through, size_t max,
                              struct outbox_slice *out);
-/* The same, with what the books have of them: for whoever begins to lead. */
+/* The same, with what the delivery store has of them: for whoever begins to lead. */
 enum err outbox_read_found(struct db *db, uint64_t after, uint64_t through, size_t max,
                            struct outbox_slice *out);
-/* Pending rows at or below the mark, with what the books have of them. */
-enum err outbox_read_below(struct db *db, uint64_t mark, struct outbox_slice *out);
-/* Pending and settled ones, with what the books have of them: after a restart,
+/* Pending rows at or below the watermark, with what the delivery store has of them. */
+enum err outbox_read_below(struct db *db, uint64_t watermark, struct outbox_slice *out);
+/* Pending and settled ones, with what the delivery store has of them: after a restart,
  * for the views. */
 enum err outbox_read_again(struct db *db, uint64_t after, uint64_t through, size_t max,
                            struct outbox_slice *out);
 
 struct outbox_found {
-    uint64_t mark, first, last;       /* first: above the start; 0 where there is none */
+    uint64_t watermark, first, last;  /* first: above the start; 0 where there is none */
     uint64_t above[EVENT_TYPE_COUNT]; /* rows above the start, by type */
 };
-/* `position`: where the relay starts; 0: at the mark. */
+/* `position`: where the relay starts; 0: at the watermark. */
 enum err outbox_look(struct db *db, uint64_t position, struct outbox_found *out);
 
 /* Pending rows above `after`, of which at most OUTBOX_WAITING_MAX are counted; `first` as above. */
@@ -49,19 +49,13 @@ enum err outbox_waiting(struct tx *tx, uint64_t after, struct outbox_found *out)
 typedef enum err (*outbox_write)(void *ctx, tx_fn run, void *arg);
 
 /* Settles the first at most `slice` pending rows with after < id ≤ through and
- * saves how far that is as the mark; *settled: so far. */
-enum err outbox_settle(struct db *db, uint64_t after, uint64_t through, size_t slice,
-                       uint64_t *settled);
+ * saves how far that is as the watermark; *settled: so far. */
+enum err outbox_settle(outbox_write write, void *ctx, uint64_t after, uint64_t through,
+                       size_t slice, uint64_t *settled);
 /* Removes the oldest at most `slice` settled rows with *after < id ≤ through, and moves *after to
  * where none is left: parked rows and what is kept for them are passed over once, not each time. */
-enum err outbox_trim(struct db *db, uint64_t *after, uint64_t through, size_t slice,
+enum err outbox_trim(outbox_write write, void *ctx, uint64_t *after, uint64_t through, size_t slice,
                      size_t *removed);
-
-/* The same two, written by `write`. */
-enum err outbox_settle_by(outbox_write write, void *ctx, uint64_t after, uint64_t through,
-                          size_t slice, uint64_t *settled);
-enum err outbox_trim_by(outbox_write write, void *ctx, uint64_t *after, uint64_t through,
-                        size_t slice, size_t *removed);
 
 struct outbox_totals {
     uint64_t settled, archived;

@@ -1,13 +1,14 @@
 /* Applying outcomes.
  *
- * Everything here is the leader's: it has the flight that knows which units there are, and the
- * books. An outcome of a unit that is not out any more changes nothing: somebody else has spoken of
- * it, or its event has gone its way.
+ * Everything here is the leader's: it has the inflight set that knows which work items there are,
+ * and the delivery store. An outcome of a work item that is not out any more changes nothing:
+ * somebody else has spoken of it, or its event has gone its way.
  *
  * Of a walk that goes on elsewhere while its page is delivered there are two ways. A process that
  * is alone hands on and delivers, in this order, and nothing can come between; so the page's
- * success is its unit's end. In a company of nodes the first of the two messages may get lost, so
- * the second one says where the walk went on, and the flight compares (flight_shared.c). */
+ * success is its work item's end. In a company of nodes the first of the two messages may get lost,
+ * so the second one says where the walk went on, and the inflight set compares (inflight_shared.c).
+ */
 #include "pipe/outcome.h"
 
 #include <stdio.h>
@@ -52,11 +53,11 @@ bool outcome_allows(struct engine *g, const struct bus_message *m)
 /* ---- failing ---- */
 
 static void write_failure(struct engine *g, const struct bus_message *m, const struct bus_report *r,
-                          uint32_t tries, int64_t now_ms, struct booking *b)
+                          uint32_t tries, int64_t now_ms, struct delivery_record *b)
 {
     const struct rule *rule = &g->rules[m->rule];
     enum err e = (enum err)r->error;
-    b->kind = BOOK_FAIL;
+    b->kind = RECORD_FAIL;
     b->delivery = is_retry(m->kind) ? m->owner : 0;
     b->event = m->event;
     b->consumer = rule->consumer;
@@ -79,54 +80,55 @@ static void write_failure(struct engine *g, const struct bus_message *m, const s
 static enum outcome_end fail(struct engine *g, struct outcomes *o, const struct bus_message *m,
                              const struct bus_report *r, bool on_bus)
 {
-    /* Failed ones on the books. The message's own count also has those that the books had no room
-     * for: they cost time, not tries. */
-    uint32_t tries = flight_tries(&g->flight, m) + 1;
-    struct book_entry entry = {.message = *m, .on_bus = on_bus, .leaves = true};
+    /* Failed ones in the delivery store. The message's own count also has those that the delivery
+     * store had no room for: they cost time, not tries. */
+    uint32_t tries = inflight_tries(&g->inflight, m) + 1;
+    struct recorder_entry entry = {.message = *m, .on_bus = on_bus, .leaves = true};
     if (g->config.shared)
-        entry.message.until = flight_until(&g->flight, m);
+        entry.message.until = inflight_until(&g->inflight, m);
     else if (r->ahead)
         entry.message.until = r->next;
     entry.in_views = is_retry(m->kind) && g->rules[m->rule].effect == EFFECT_VIEWS &&
-                     flight_has_moved(&g->flight, m);
-    write_failure(g, &entry.message, r, tries, o->now_ms, &entry.booking);
-    if (!flight_fail(&g->flight, m))
+                     inflight_has_moved(&g->inflight, m);
+    write_failure(g, &entry.message, r, tries, o->now_ms, &entry.delivery_record);
+    if (!inflight_fail(&g->inflight, m))
         return OUTCOME_TOLD;
     o->failed++;
     freshness_failed(g->freshness, m->rule, (enum lane)m->lane);
     outcome_note(o, m, TRACE_FAILED, tries, 0, err_name((enum err)r->error));
     /* What may have happened is not done once more for want of room. */
-    if (!book_add(&g->book, &entry, err_class((enum err)r->error) == ERR_CLASS_RECONCILE)) {
-        flight_unfail(&g->flight, m);
+    if (!recorder_add(&g->recorder, &entry, err_class((enum err)r->error) == ERR_CLASS_RECONCILE)) {
+        inflight_unfail(&g->inflight, m);
         return OUTCOME_NO_ROOM;
     }
-    engine_wake_up(g, ENGINE_BOOKS);
-    return OUTCOME_BOOKED;
+    engine_wake_up(g, ENGINE_RECORDER);
+    return OUTCOME_RECORDED;
 }
 
 /* ---- succeeding ---- */
 
-static struct flight_totals totals_of(const struct bus_report *r)
+static struct inflight_totals totals_of(const struct bus_report *r)
 {
-    return (struct flight_totals){.members = r->members,
-                                  .delivered = r->delivered,
-                                  .repeated = r->repeated,
-                                  .skipped = r->skipped,
-                                  .duplicates = r->duplicates,
-                                  .suppressed = r->suppressed};
+    return (struct inflight_totals){.members = r->members,
+                                    .delivered = r->delivered,
+                                    .repeated = r->repeated,
+                                    .skipped = r->skipped,
+                                    .duplicates = r->duplicates,
+                                    .suppressed = r->suppressed};
 }
 
 static void leave(struct engine *g, struct outcomes *o, const struct bus_message *m,
                   const struct bus_report *r)
 {
-    struct flight_exit *x = &o->exits[o->count++];
+    struct inflight_exit *x = &o->exits[o->count++];
     *x = exit_of(m, EXIT_DONE);
     x->add = totals_of(r);
     x->at_end = r->at_end;
-    x->if_out = g->config.shared;
+    x->if_running = g->config.shared;
 }
 
-/* Publishes what is out in the flight already. The relay does it later when the bus cannot now. */
+/* Publishes what is out in the inflight set already. The relay does it later when the bus cannot
+ * now. */
 static void publish_out(struct engine *g, struct outcomes *o, const struct bus_message *m)
 {
     bool may = !g->config.shared || outcome_allows(g, m);
@@ -134,7 +136,7 @@ static void publish_out(struct engine *g, struct outcomes *o, const struct bus_m
         engine_wake_up(g, ENGINE_WORKERS);
         return;
     }
-    flight_give_back(&g->flight, m);
+    inflight_give_back(&g->inflight, m);
     o->relay = true;
 }
 
@@ -151,8 +153,8 @@ static void hand_on(struct engine *g, struct outcomes *o, const struct bus_messa
                     const struct bus_report *r)
 {
     struct bus_message rest = rest_of(m, r->next);
-    bool added = g->config.shared ? flight_hand_on(&g->flight, m, &rest.cursor, o->now_us)
-                                  : flight_add(&g->flight, m, &rest.cursor, o->now_us);
+    bool added = g->config.shared ? inflight_hand_on(&g->inflight, m, &rest.cursor, o->now_us)
+                                  : inflight_add(&g->inflight, m, &rest.cursor, o->now_us);
     if (added)
         publish_out(g, o, &rest);
 }
@@ -160,38 +162,38 @@ static void hand_on(struct engine *g, struct outcomes *o, const struct bus_messa
 static void checkpoint(struct engine *g, const struct bus_message *m, uint64_t members)
 {
     const struct rule *rule = &g->rules[m->rule];
-    struct book_entry entry = {.booking = {.kind = BOOK_MOVE,
-                                           .delivery = m->owner,
-                                           .event = m->event,
-                                           .consumer = rule->consumer,
-                                           .lane = rule->lane,
-                                           .cursor = m->cursor,
-                                           .until = m->until,
-                                           .members = (size_t)members},
-                               .in_views = rule->effect == EFFECT_VIEWS};
-    if (book_add(&g->book, &entry, false))
-        engine_wake_up(g, ENGINE_BOOKS);
+    struct recorder_entry entry = {.delivery_record = {.kind = RECORD_MOVE,
+                                                       .delivery = m->owner,
+                                                       .event = m->event,
+                                                       .consumer = rule->consumer,
+                                                       .lane = rule->lane,
+                                                       .cursor = m->cursor,
+                                                       .until = m->until,
+                                                       .members = (size_t)members},
+                                   .in_views = rule->effect == EFFECT_VIEWS};
+    if (recorder_add(&g->recorder, &entry, false))
+        engine_wake_up(g, ENGINE_RECORDER);
 }
 
-/* The careful way: the page is delivered, the unit moves on. */
+/* The careful way: the page is delivered, the work item moves on. */
 static void move_on(struct engine *g, struct outcomes *o, const struct bus_message *m,
                     const struct bus_report *r)
 {
     struct bus_message rest = rest_of(m, r->next);
-    struct flight_totals add = totals_of(r);
-    if (!flight_move(&g->flight, m, &rest.cursor, &add, o->now_us))
+    struct inflight_totals add = totals_of(r);
+    if (!inflight_move(&g->inflight, m, &rest.cursor, &add, o->now_us))
         return;
     if (is_retry(m->kind))
         checkpoint(g, &rest, add.members);
     publish_out(g, o, &rest);
 }
 
-/* The same unit, once more. */
+/* The same work item, once more. */
 static void once_more(struct engine *g, struct outcomes *o, const struct bus_message *m,
                       const struct bus_report *r)
 {
-    struct flight_totals add = totals_of(r);
-    if (flight_move(&g->flight, m, &m->cursor, &add, o->now_us))
+    struct inflight_totals add = totals_of(r);
+    if (inflight_move(&g->inflight, m, &m->cursor, &add, o->now_us))
         publish_out(g, o, m);
 }
 
@@ -200,19 +202,19 @@ static void leave_rest(struct engine *g, struct outcomes *o, const struct bus_me
                        const struct bus_report *r)
 {
     struct bus_message rest = rest_of(m, r->next);
-    struct flight_totals add = totals_of(r);
-    if (!flight_go_on(&g->flight, m, &rest.cursor, &add, o->now_us)) {
+    struct inflight_totals add = totals_of(r);
+    if (!inflight_go_on(&g->inflight, m, &rest.cursor, &add, o->now_us)) {
         leave(g, o, m, r);
         return;
     }
-    rest.until = flight_until(&g->flight, &rest);
+    rest.until = inflight_until(&g->inflight, &rest);
     publish_out(g, o, &rest);
 }
 
 static void split(struct engine *g, struct outcomes *o, const struct bus_message *m)
 {
     outcome_note(o, m, TRACE_SPLIT, 0, 0, NULL);
-    flight_split(&g->flight, m, o->now_ms - g->config.active_within_ms, o->now_ms);
+    inflight_split(&g->inflight, m, o->now_ms - g->config.active_within_ms, o->now_ms);
     o->relay = true;
 }
 
@@ -227,7 +229,7 @@ static void count(struct engine *g, struct outcomes *o, const struct bus_message
     if (r->skipped)
         outcome_note(o, m, TRACE_SKIPPED, r->skipped, 0, skipped_as);
     if (r->duplicates)
-        outcome_note(o, m, TRACE_DUPLICATE, r->duplicates, 0, "its inbox knows it");
+        outcome_note(o, m, TRACE_DUPLICATE, r->duplicates, 0, "dedup knows it");
 }
 
 /* ---- one outcome ---- */
@@ -283,10 +285,10 @@ static void count_lane(struct engine *g, struct outcomes *o)
 void outcomes_end(struct engine *g, struct outcomes *o)
 {
     count_lane(g, o);
-    if (o->count && flight_leave(&g->flight, o->exits, o->count))
+    if (o->count && inflight_leave(&g->inflight, o->exits, o->count))
         o->relay = true;
     for (size_t i = 0; i < o->count; i++) {
-        const struct flight_exit *x = &o->exits[i];
+        const struct inflight_exit *x = &o->exits[i];
         if (!x->finished)
             continue;
         if (o->records < OUTCOME_RECORDS)
@@ -308,38 +310,37 @@ void outcomes_end(struct engine *g, struct outcomes *o)
 
 /* ---- what other nodes tell ---- */
 
-/* The unit that a report speaks of, as it was published. False: there can be none. Nothing that a
- * peer sends may do more harm than a unit that is done twice. */
-static bool unit_of(const struct engine *g, const struct bus_message *m, struct bus_message *unit)
+/* The work item that a report speaks of, as it was published. False: there can be none. Nothing
+ * that a peer sends may do more harm than a work item that is done twice. */
+static bool item_of(const struct engine *g, const struct bus_message *m, struct bus_message *item)
 {
     if (m->rule >= g->rule_count || g->rules[m->rule].on != m->event.type)
         return false;
     const struct rule *rule = &g->rules[m->rule];
     const struct bus_report *r = &m->report;
-    bool splits = rule_walks(rule) && rule->lane == LANE_SMALL && m->cursor.part == AUDIENCE_ALL &&
-                  !is_retry(m->kind);
+    bool splits = rule_splits(rule) && m->cursor.part == AUDIENCE_ALL && !is_retry(m->kind);
     if (r->kind == REPORT_NONE || r->kind > REPORT_FAILED || r->error >= ERR_KINDS ||
         (r->kind == REPORT_FAILED && r->error == OK) || (r->kind == REPORT_SPLIT && !splits))
         return false;
-    *unit = *m;
-    unit->lane = (uint16_t)flight_lane_of(rule, m->cursor.part, m->replay);
-    unit->report = (struct bus_report){0};
-    unit->tag = 0;
+    *item = *m;
+    item->lane = (uint16_t)inflight_lane_of(rule, m->cursor.part, m->replay);
+    item->report = (struct bus_report){0};
+    item->tag = 0;
     return true;
 }
 
 static void hear_one(struct engine *g, struct outcomes *o, const struct bus_message *m)
 {
-    struct bus_message unit;
+    struct bus_message item;
     if (m->term != atomic_load(&g->term)) {
         atomic_fetch_add(&g->stale, 1);
-    } else if (!unit_of(g, m, &unit) || !flight_is_out(&g->flight, &unit)) {
+    } else if (!item_of(g, m, &item) || !inflight_is_running(&g->inflight, &item)) {
         atomic_fetch_add(&g->reports_unmatched, 1);
     } else {
-        o->lane = (enum lane)unit.lane;
+        o->lane = (enum lane)item.lane;
         o->told = true;
         atomic_fetch_add(&g->reports, 1);
-        enum outcome_end end = outcome_apply(g, o, &unit, &m->report, NULL, false);
+        enum outcome_end end = outcome_apply(g, o, &item, &m->report, NULL, false);
         outcomes_end(g, o); /* at once: the next one may be its copy */
         if (end == OUTCOME_NO_ROOM) {
             bus_retry(g->bus, m, o->now_us + OUTCOME_AGAIN_US);
@@ -354,7 +355,7 @@ bool outcome_hear(struct engine *g, int64_t now_us)
     struct outcomes o;
     struct bus_message m;
     size_t heard = 0;
-    outcomes_begin(&o, LANE_GRAPH, now_us, clock_wall_ms(g->env.clock));
+    outcomes_begin(&o, (enum lane)0, now_us, clock_wall_ms(g->env.clock));
     for (; heard < REPORTS_A_STEP && bus_take(g->bus, ENGINE_REPORTS, now_us, &m); heard++)
         hear_one(g, &o, &m);
     return heard > 0;

@@ -1,5 +1,5 @@
-/* What became of units of work, and what follows from it: the flight, the books, the bus, the
- * trace.
+/* What became of work items, and what follows from it: the inflight set, the delivery
+ * store, the bus, the trace.
  *
  * A worker says it as a value, a bus_report. On the node that leads (or is alone) the worker
  * applies it here itself, at once; elsewhere it publishes it, and the leader's relay applies it
@@ -18,14 +18,16 @@ struct outcomes {
     bool told;  /* by other nodes, whose work it was */
     bool relay; /* it has something to do */
     size_t count, records;
-    struct flight_exit exits[OUTCOMES_MAX];
+    struct inflight_exit exits[OUTCOMES_MAX];
     struct trace_record trace[OUTCOME_RECORDS];
 };
 
 enum outcome_end {
-    OUTCOME_TOLD,    /* the message that brought it is done with */
-    OUTCOME_BOOKED,  /* the books acknowledge the unit's message, if it is on the bus */
-    OUTCOME_NO_ROOM, /* on the books; nothing happened: tell it again in OUTCOME_AGAIN_US */
+    OUTCOME_TOLD,     /* the message that brought it is done with */
+    OUTCOME_RECORDED, /* the recorder acknowledges the work item's message, if it is on the bus
+                       */
+    OUTCOME_NO_ROOM,  /* in the delivery store; nothing happened: tell it again in OUTCOME_AGAIN_US
+                       */
 };
 enum { OUTCOME_AGAIN_US = 50 * 1000 };
 
@@ -33,13 +35,13 @@ void outcomes_begin(struct outcomes *o, enum lane lane, int64_t now_us, int64_t 
 /* Something else to remember of a message. */
 void outcome_note(struct outcomes *o, const struct bus_message *m, enum trace_kind kind, uint64_t n,
                   uint64_t done, const char *why);
-/* `m` is the unit's own message, `on_bus` when it was taken from there and is not acknowledged;
- * `skipped_as` may be NULL. At most OUTCOMES_MAX between begin and end. */
+/* `m` is the work item's own message, `on_bus` when it was taken from there and is not
+ * acknowledged; `skipped_as` may be NULL. At most OUTCOMES_MAX between begin and end. */
 enum outcome_end outcome_apply(struct engine *g, struct outcomes *o, const struct bus_message *m,
                                const struct bus_report *r, const char *skipped_as, bool on_bus);
 void outcomes_end(struct engine *g, struct outcomes *o);
 
-/* May this unit be worked on? What a replay was not allowed to do is not even sent. */
+/* May this work item be worked on? What a replay was not allowed to do is not even sent. */
 bool outcome_allows(struct engine *g, const struct bus_message *m);
 /* The relay's part: what workers of other nodes told. True when there was anything. */
 bool outcome_hear(struct engine *g, int64_t now_us);

@@ -6,15 +6,15 @@
  * event of a key waits for live ones of that key that are under way, and live ones wait for it.
  * Events that are not settled are passed over: they are delivered anyhow. Outside effects happen
  * only on the channels that were allowed by name. Duplicates are recognised by the consumer's
- * inbox; whoever has none is idempotent.
+ * dedup memory; whoever has none is idempotent.
  *
  * It rests while live freshness is over its target and goes on by itself. Its position is saved
- * after everything up to it is done or on the books, so a restart repeats at most one window of
- * REPLAY_WINDOW events. */
+ * after everything up to it is done or in the delivery store, so a restart repeats at most one
+ * window of REPLAY_WINDOW events. */
 #pragma once
 
 #include "base/clock.h"
-#include "pipe/inbox.h"
+#include "pipe/dedup.h"
 #include "pipe/jobs.h"
 #include "port/rule.h"
 
@@ -50,18 +50,18 @@ void replay_job_init(struct job *job, const struct replay_spec *spec, int64_t ra
                      int64_t now_ms);
 
 /* May it be started? ERR_CONFLICT: the range reaches back further than the consumer's duplicate
- * memory (which ends at now - inbox_ms for consumers with an inbox), unless accepted; `why` has
- * both times and says how to accept. OK: `why` is a remark for the operator (the range begins
+ * memory (which ends at now - dedup_ms for consumers with a dedup memory), unless accepted; `why`
+ * has both times and says how to accept. OK: `why` is a remark for the operator (the range begins
  * before the oldest event that is kept: what is gone is gone), or "". `oldest_kept_ms`: of the
  * outbox's first row; 0: it is empty. */
 enum err replay_check(const struct replay_spec *spec, const struct rule *rules, size_t n,
-                      int64_t inbox_ms, int64_t oldest_kept_ms, int64_t now_ms, char why[300]);
+                      int64_t dedup_ms, int64_t oldest_kept_ms, int64_t now_ms, char why[300]);
 
 /* The dry run, in slices: call until `end`. Counts what start would do, for each event and rule of
- * the consumer. What a TO_ACTOR rule's inbox remembers is looked up; of a walk with an inbox
- * nothing is known without walking its audience, so each event counts as one that would act,
- * and its inbox decides, member by member, when it does. Of a spec without an end each slice sees
- * what is there by then: give it one first, so that plan and start mean the same events. */
+ * the consumer. What a TO_ACTOR rule's dedup memory remembers is looked up; of a walk with a dedup
+ * memory nothing is known without walking its audience, so each event counts as one that would act,
+ * and its dedup memory decides, member by member, when it does. Of a spec without an end each slice
+ * sees what is there by then: give it one first, so that plan and start mean the same events. */
 struct replay_plan {
     uint64_t position; /* in and out; begin with 0 */
     bool end;
@@ -69,8 +69,8 @@ struct replay_plan {
     uint64_t undone; /* that match and are under way: left to the live engine */
     uint64_t
         unreadable; /* that match by their type and cannot be read: passed over, a failure each */
-    uint64_t remembered; /* already in the inbox */
-    uint64_t unknown;    /* claimed in the inbox and never confirmed: not acted on */
+    uint64_t remembered; /* already in the dedup memory */
+    uint64_t unknown;    /* claimed in the dedup memory and never confirmed: not acted on */
     uint64_t suppressed; /* outside effects on channels not allowed */
     uint64_t would_act;
     struct {
@@ -93,7 +93,7 @@ struct replay_host {
      * any thread, also before begin returns. */
     bool (*begin)(void *ctx, uint64_t job, const struct event *e, uint32_t rule_mask);
     bool (*live_is_late)(void *ctx);
-    bool (*braked)(void *ctx);                          /* the store is at risk: rest */
+    bool (*guarded)(void *ctx);                         /* the store is at risk: rest */
     void (*wake)(void *ctx);                            /* replays_step should be called soon */
     enum err (*write)(void *ctx, tx_fn run, void *arg); /* how jobs are written; NULL: db_write */
 };
@@ -103,20 +103,20 @@ struct replays *replays_new(struct db *db, struct clock *clock, const struct rul
                             size_t rule_count, struct replay_host host);
 void replays_free(struct replays *r);
 /* At the start, before anything is delivered: what earlier jobs were allowed. Their deliveries on
- * the books may be due at once, and one that is not allowed ends without having acted. */
+ * the delivery store may be due at once, and one that is not allowed ends without having acted. */
 enum err replays_recover(struct replays *r);
 /* How replays_new left it. Nobody else may be at it. */
 void replays_forget(struct replays *r);
-/* One bounded unit of work (blocking SQL); when to call again (monotonic µs). One caller. */
+/* One bounded work item (blocking SQL); when to call again (monotonic µs). One caller. */
 int64_t replays_step(struct replays *r);
-/* The engine is done with an event of a job. Any thread. `failed`: part of it is on the books.
- * `what->seen` is not looked at: an event is one. Of a job that was cancelled meanwhile: nothing
- * happens. */
+/* The engine is done with an event of a job. Any thread. `failed`: part of it is in the delivery
+ * store. `what->seen` is not looked at: an event is one. Of a job that was cancelled meanwhile:
+ * nothing happens. */
 void replays_told(struct replays *r, uint64_t job, uint64_t event, const struct job_counts *what);
 /* A job was created, resumed, paused or cancelled: look now. Any thread. */
 void replays_poke(struct replays *r);
 /* May this rule act in this job? Any thread. Anything but an outside effect: yes. An outside one:
  * when its channel was allowed; never in a job that is not known, because it was cancelled or is
  * not among the newest. Jobs that ended are known for a while, because
- * their failed deliveries are still tried again from the books. */
+ * their failed deliveries are still tried again from the delivery store. */
 bool replays_allow(struct replays *r, uint64_t job, const struct rule *rule);

@@ -61,16 +61,16 @@ static enum err count_rule(struct tx *tx, const struct replay_spec *spec, const 
         count_channel(plan, channel_of(rule), false);
         return OK;
     }
-    if (rule->inbox != INBOX_OFF && !rule_walks(rule)) {
-        struct inbox_key key;
-        enum inbox_answer answer;
-        inbox_key_of(rule, e, e->actor, &key);
-        enum err error = inbox_look(tx, rule->consumer, &key, &answer);
+    if (rule->dedup != DEDUP_OFF && !rule_walks(rule)) {
+        struct dedup_key key;
+        enum dedup_answer answer;
+        dedup_key_of(rule, e, e->actor, &key);
+        enum err error = dedup_look(tx, rule->consumer, &key, &answer);
         if (error)
             return error;
-        plan->remembered += answer == INBOX_DONE;
-        plan->unknown += answer == INBOX_UNKNOWN;
-        if (answer != INBOX_NEW)
+        plan->remembered += answer == DEDUP_DONE;
+        plan->unknown += answer == DEDUP_UNKNOWN;
+        if (answer != DEDUP_NEW)
             return OK;
     }
     plan->would_act++;

@@ -316,16 +316,16 @@ void replay_job_init(struct job *job, const struct replay_spec *spec, int64_t ra
 }
 
 enum err replay_check(const struct replay_spec *spec, const struct rule *rules, size_t n,
-                      int64_t inbox_ms, int64_t oldest_kept_ms, int64_t now_ms, char why[300])
+                      int64_t dedup_ms, int64_t oldest_kept_ms, int64_t now_ms, char why[300])
 {
     enum { CHECK_WHY_MAX = 300 };
     bool remembers = false;
     why[0] = '\0';
     for (size_t i = 0; i < n; i++)
         remembers = remembers ||
-                    (strcmp(rules[i].consumer, spec->consumer) == 0 && rules[i].inbox != INBOX_OFF);
+                    (strcmp(rules[i].consumer, spec->consumer) == 0 && rules[i].dedup != DEDUP_OFF);
     int64_t from_ms = spec->from_ms > 0 ? spec->from_ms : oldest_kept_ms;
-    int64_t memory_ms = now_ms - inbox_ms;
+    int64_t memory_ms = now_ms - dedup_ms;
     bool anything = oldest_kept_ms > 0; /* of an empty outbox nothing can be doubled */
     char from[TIME_TEXT_LEN], to[TIME_TEXT_LEN];
     time_format(from_ms, from);

@@ -5,14 +5,14 @@
 
 #include "pipe/replay.h"
 
-struct replay_seat {
+struct window_slot {
     uint64_t event;
     bool told;
     struct job_counts counts;
 };
 
 struct replay_window {
-    struct replay_seat seats[REPLAY_WINDOW]; /* a ring; the oldest is never told */
+    struct window_slot slots[REPLAY_WINDOW]; /* a ring; the oldest is never told */
     uint32_t oldest, count;
     struct job_counts left; /* of those that left; for the caller to take and clear */
 };

@@ -2,7 +2,7 @@
  * metrics show.
  *
  * Everything is read from counters and heads of lists, in time that does not
- * depend on what waits. What is on the books is counted in truth by the
+ * depend on what waits. What is in the delivery store is counted in truth by the
  * transactions that change it; it is read once a sample, so that whoever asks
  * for numbers never waits for the store. */
 #include "base/id.h"
@@ -25,7 +25,7 @@ uint64_t engine_pending(struct engine *g, enum event_type type)
 uint64_t engine_oldest_pending(struct engine *g)
 {
     uint64_t found = atomic_load_explicit(&g->oldest_found, memory_order_relaxed);
-    uint64_t oldest = hand_over_oldest(&g->hand_over);
+    uint64_t oldest = commit_queue_oldest(&g->commit_queue);
     return found && (!oldest || found < oldest) ? found : oldest;
 }
 
@@ -41,7 +41,8 @@ struct counting {
 static enum err run_count(struct tx *tx, void *arg)
 {
     struct counting *c = arg;
-    enum err e = book_counts(tx, c->counts.books, ENGINE_COUNTS_MAX, &c->counts.book_count);
+    enum err e = delivery_store_count(tx, c->counts.deliveries, ENGINE_COUNTS_MAX,
+                                      &c->counts.delivery_count);
     if (!e)
         e = outbox_totals(tx, &c->counts.outbox);
     return e || !c->shared ? e : outbox_waiting(tx, c->taken, &c->waiting);
@@ -52,8 +53,8 @@ static enum err run_count(struct tx *tx, void *arg)
  * right again. */
 static void note_waiting(struct engine *g, const struct counting *c)
 {
-    struct flight_counts counts;
-    flight_count(&g->flight, &counts);
+    struct inflight_counts counts;
+    inflight_count(&g->inflight, &counts);
     if (counts.passed != c->taken)
         return; /* it got on: what was counted is being taken */
     atomic_store_explicit(&g->oldest_found, c->waiting.first, memory_order_relaxed);
@@ -63,10 +64,11 @@ static void note_waiting(struct engine *g, const struct counting *c)
                               memory_order_relaxed);
 }
 
-static const struct book_count *find_count(const struct truth_counts *c, const struct rule *rule)
+static const struct delivery_count *find_count(const struct truth_counts *c,
+                                               const struct rule *rule)
 {
-    for (size_t i = 0; i < c->book_count; i++) {
-        const struct book_count *b = &c->books[i];
+    for (size_t i = 0; i < c->delivery_count; i++) {
+        const struct delivery_count *b = &c->deliveries[i];
         if (strcmp(b->consumer, rule->consumer) == 0 &&
             strcmp(b->type, event_wire_name(rule->on)) == 0 &&
             strcmp(b->lane, lane_name(rule->lane)) == 0)
@@ -76,7 +78,7 @@ static const struct book_count *find_count(const struct truth_counts *c, const s
 }
 
 /* The rule's own lane also answers for what was not taken yet and for what is
- * on the books. */
+ * in the delivery store. */
 static void add_the_rest(struct engine *g, const struct truth_counts *counts,
                          const struct rule *rule, struct cell_raw *cell)
 {
@@ -84,7 +86,7 @@ static void add_the_rest(struct engine *g, const struct truth_counts *counts,
     int64_t age_ms = pending ? engine_age_ms(g, engine_oldest_pending(g)) : 0;
     cell->backlog += pending;
     cell->oldest_age_ms = age_ms > cell->oldest_age_ms ? age_ms : cell->oldest_age_ms;
-    const struct book_count *b = find_count(counts, rule);
+    const struct delivery_count *b = find_count(counts, rule);
     if (b) {
         cell->delayed = b->states[DELIVERY_DELAYED];
         cell->waiting = b->states[DELIVERY_WAITING];
@@ -98,34 +100,34 @@ static void add_the_rest(struct engine *g, const struct truth_counts *counts,
 static size_t read_cells(struct engine *g, const struct truth_counts *counts,
                          struct cell_raw *cells)
 {
-    struct flight_counts flight;
-    flight_count(&g->flight, &flight);
-    for (size_t i = 0; i < flight.cell_count; i++) {
-        const struct rule *rule = &g->rules[flight.cells[i].rule];
+    struct inflight_counts inflight;
+    inflight_count(&g->inflight, &inflight);
+    for (size_t i = 0; i < inflight.cell_count; i++) {
+        const struct rule *rule = &g->rules[inflight.cells[i].rule];
         struct cell_raw *cell = &cells[i];
-        *cell = (struct cell_raw){.rule = flight.cells[i].rule,
-                                  .lane = flight.cells[i].lane,
-                                  .backlog = flight.cells[i].count,
-                                  .entered = flight.cells[i].entered,
-                                  .oldest_age_ms = engine_age_ms(g, flight.cells[i].oldest),
-                                  .stopped = engine_lane_is_stopped(g, flight.cells[i].lane) ||
+        *cell = (struct cell_raw){.rule = inflight.cells[i].rule,
+                                  .lane = inflight.cells[i].lane,
+                                  .backlog = inflight.cells[i].count,
+                                  .entered = inflight.cells[i].entered,
+                                  .oldest_age_ms = engine_age_ms(g, inflight.cells[i].oldest),
+                                  .stopped = engine_lane_is_stopped(g, inflight.cells[i].lane) ||
                                              atomic_load(&g->paused)};
         if (cell->lane == rule->lane)
             add_the_rest(g, counts, rule, cell);
         uint64_t waits = cell->backlog + cell->delayed + cell->waiting;
         cell->left = cell->entered > waits ? cell->entered - waits : 0;
     }
-    return flight.cell_count;
+    return inflight.cell_count;
 }
 
 static int64_t step(struct engine *g)
 {
     struct counting c = {.shared = g->config.shared};
-    struct cell_raw cells[FLIGHT_CELLS_MAX];
+    struct cell_raw cells[INFLIGHT_CELLS_MAX];
     int64_t now_us = clock_mono_us(g->env.clock);
     if (c.shared) {
-        struct flight_counts counts;
-        flight_count(&g->flight, &counts);
+        struct inflight_counts counts;
+        inflight_count(&g->inflight, &counts);
         c.taken = counts.passed;
     }
     enum err e = db_read(g->env.db, run_count, &c, NULL);
@@ -163,23 +165,23 @@ static void read_work(const struct lane_work *work, struct lane_work_stats *out)
     out->failed = atomic_load_explicit(&work->failed, memory_order_relaxed);
 }
 
-static void count_lane(struct engine *g, enum lane lane, const struct flight_counts *counts,
+static void count_lane(struct engine *g, enum lane lane, const struct inflight_counts *counts,
                        struct lane_stats *out)
 {
     struct engine_lane *l = &g->lanes[lane];
-    uint64_t units = 0, oldest = 0;
+    uint64_t items = 0, oldest = 0;
     for (size_t i = 0; i < counts->cell_count; i++) {
         if (counts->cells[i].lane != lane)
             continue;
         uint64_t first = counts->cells[i].oldest;
-        units += counts->cells[i].count;
+        items += counts->cells[i].count;
         oldest = first && (!oldest || first < oldest) ? first : oldest;
     }
     uint32_t busy;
     out->name = lane_name(lane);
     lane_gate_look(&l->gate, &out->concurrency, &out->rate, &busy);
-    out->in_flight = busy < units ? busy : units;
-    out->backlog = units - out->in_flight;
+    out->in_flight = busy < items ? busy : items;
+    out->backlog = items - out->in_flight;
     struct lane_work_stats told;
     read_work(&l->own, &out->own);
     read_work(&l->told, &told);
@@ -191,16 +193,16 @@ static void count_lane(struct engine *g, enum lane lane, const struct flight_cou
     breaker_look(&l->breaker, &out->breaker);
 }
 
-static void count_states(struct engine *g, const struct flight_counts *flight,
+static void count_states(struct engine *g, const struct inflight_counts *inflight,
                          struct event_states *out)
 {
     for (int type = 0; type < EVENT_TYPE_COUNT; type++)
         out->pending += engine_pending(g, (enum event_type)type);
-    out->expanded = flight->expanded;
-    out->published = flight->undone - flight->expanded;
+    out->expanded = inflight->expanded;
+    out->published = inflight->undone - inflight->expanded;
     pthread_mutex_lock(&g->counts_lock);
-    for (size_t i = 0; i < g->counts.book_count; i++) {
-        const uint64_t *states = g->counts.books[i].states;
+    for (size_t i = 0; i < g->counts.delivery_count; i++) {
+        const uint64_t *states = g->counts.deliveries[i].states;
         out->delayed += states[DELIVERY_DELAYED] + states[DELIVERY_RETRYING];
         out->waiting += states[DELIVERY_WAITING];
         out->dead += states[DELIVERY_DEAD];
@@ -215,15 +217,15 @@ static void count_states(struct engine *g, const struct flight_counts *flight,
 
 static void count_all(struct engine *g, struct engine_stats *out)
 {
-    struct flight_counts counts;
-    flight_count(&g->flight, &counts);
+    struct inflight_counts counts;
+    inflight_count(&g->inflight, &counts);
     *out = (struct engine_stats){
         .settled_through = counts.oldest ? counts.oldest - 1 : counts.passed,
         .events_taken = atomic_load(&g->events_taken),
         .events_done = counts.done + atomic_load(&g->events_unwanted),
         .bus_duplicates = atomic_load(&g->bus_duplicates),
-        .inbox_duplicates = atomic_load(&g->inbox_duplicates),
-        .inbox_unknown = atomic_load(&g->inbox_unknown),
+        .dedup_duplicates = atomic_load(&g->dedup_duplicates),
+        .dedup_unknown = atomic_load(&g->dedup_unknown),
         .resent = atomic_load(&g->resent),
         .late = atomic_load(&g->late),
         .blocked_keys = counts.blocked_keys,
@@ -243,7 +245,7 @@ static void count_all(struct engine *g, struct engine_stats *out)
 /* A node that does not lead knows its own switches, and what it passed over. */
 static void count_little(struct engine *g, struct engine_stats *out)
 {
-    static const struct flight_counts none;
+    static const struct inflight_counts none;
     *out = (struct engine_stats){.stale = atomic_load(&g->stale),
                                  .unknown_rules = atomic_load(&g->unknown_rules)};
     for (int lane = 0; lane < LANE_COUNT; lane++)
@@ -267,7 +269,7 @@ struct looking {
     struct event_look *out;
 };
 
-static void look_at(void *ctx, const struct flight_seat *s, const struct flight_unit *u)
+static void look_at(void *ctx, const struct inflight_slot *s, const struct work_item *u)
 {
     struct looking *l = ctx;
     l->out->stage = s->walks ? STAGE_PUBLISHED : STAGE_EXPANDED;
@@ -277,29 +279,29 @@ static void look_at(void *ctx, const struct flight_seat *s, const struct flight_
     l->out->skipped = s->totals.skipped;
     if (u->rule == RULE_NONE)
         return;
-    if (l->out->unit_count == sizeof l->out->units / sizeof l->out->units[0]) {
-        l->out->units_left_out++;
+    if (l->out->item_count == sizeof l->out->items / sizeof l->out->items[0]) {
+        l->out->items_left_out++;
         return;
     }
-    l->out->units[l->out->unit_count++] =
-        (struct event_unit){.consumer = l->g->rules[u->rule].consumer,
+    l->out->items[l->out->item_count++] =
+        (struct event_item){.consumer = l->g->rules[u->rule].consumer,
                             .lane = lane_name((enum lane)u->lane),
                             .part = u->cursor.part,
                             .after = u->cursor.after,
-                            .out = u->state == UNIT_OUT};
+                            .out = u->state == ITEM_RUNNING};
 }
 
 /* Has the relay yet to take it? */
 static bool is_pending(struct engine *g, uint64_t event)
 {
-    struct flight_counts counts;
-    flight_count(&g->flight, &counts);
+    struct inflight_counts counts;
+    inflight_count(&g->inflight, &counts);
     bool was_ahead = event > counts.ahead_after && event <= counts.ahead_passed;
     if (event <= counts.passed || was_ahead)
         return false;
     if (g->config.shared) /* nobody told us of it: one that could be there by now */
         return id_time_ms(event) <= clock_wall_ms(g->env.clock) + 1000;
-    return event <= atomic_load_explicit(&g->hand_over.offered, memory_order_acquire);
+    return event <= atomic_load_explicit(&g->commit_queue.offered, memory_order_acquire);
 }
 
 void engine_look(struct engine *g, uint64_t event, struct event_look *out)
@@ -308,7 +310,7 @@ void engine_look(struct engine *g, uint64_t event, struct event_look *out)
     struct looking l = {g, out};
     if (!engine_peek(g))
         return;
-    if (!flight_look(&g->flight, event, look_at, &l) && is_pending(g, event))
+    if (!inflight_look(&g->inflight, event, look_at, &l) && is_pending(g, event))
         out->stage = STAGE_PENDING;
     engine_exit(g);
 }

@@ -1,6 +1,7 @@
 /* The engine's inside, shared by its files: engine.c owns the whole and lead.c
- * its life among other nodes; relay.c, worker.c with audience.c, act.c and
- * outcome.c, book.c, mark.c and sample.c own a step each. Nothing outside pipe/ includes this.
+ * its life among other nodes; relay.c, worker.c with audience.c, deliver_once.c and
+ * outcome.c, recorder.c, watermark.c and sample.c own a step each. Nothing outside pipe/ includes
+ * this.
  *
  * Who touches what: the parts named after a step belong to that step (one
  * caller each); everything else is shared, and has its own lock or is atomic.
@@ -10,23 +11,23 @@
 
 #include <stdatomic.h>
 
-#include "pipe/book.h"
+#include "pipe/commit_queue.h"
+#include "pipe/dedup.h"
 #include "pipe/engine.h"
-#include "pipe/flight.h"
-#include "pipe/hand_over.h"
-#include "pipe/inbox.h"
+#include "pipe/inflight.h"
 #include "pipe/lane.h"
 #include "pipe/outbox.h"
+#include "pipe/recorder.h"
 #include "pipe/replay.h"
 
 enum {
-    ENGINE_BATCH_MAX = 2048,         /* members in a call of a sink */
-    ENGINE_RULES_PER_TYPE = 16,      /* rules on one event type */
-    ENGINE_UNDONE_MAX = 1 << 19,     /* beyond it events wait in the outbox table */
-    ENGINE_COUNTS_MAX = 256,         /* consumer × type × lane that ever had a delivery booked */
-    RELAY_BATCH = OUTBOX_READ_MAX,   /* events in one relay step */
-    WORKER_MESSAGES = 32,            /* messages in one worker step, when they are small */
-    WORKER_MEMBERS = 500,            /* members in one worker step, about */
+    ENGINE_BATCH_MAX = 2048,       /* members in a call of a sink */
+    ENGINE_RULES_PER_TYPE = 16,    /* rules on one event type */
+    ENGINE_UNDONE_MAX = 1 << 19,   /* beyond it events wait in the outbox table */
+    ENGINE_COUNTS_MAX = 256,       /* consumer × type × lane that ever had a delivery recorded */
+    RELAY_BATCH = OUTBOX_READ_MAX, /* events in one relay step */
+    WORKER_MESSAGES = 32,          /* messages in one worker step, when they are small */
+    WORKER_MEMBERS = 500,          /* members in one worker step, about */
     LOG_AGAIN_US = 60 * 1000 * 1000, /* a failure that lasts is told once a minute */
 };
 
@@ -60,17 +61,17 @@ struct relay {
     int64_t log_after_us;
     uint64_t found[EVENT_TYPE_COUNT]; /* rows there at the start, not yet taken */
     size_t count;
-    struct flight_start starts[RELAY_BATCH];
+    struct inflight_start starts[RELAY_BATCH];
     struct outbox_slice slice;
     size_t traced;
     struct trace_record trace[2 * RELAY_BATCH];
 };
 
-struct mark {
-    _Atomic uint64_t saved; /* the mark in truth */
+struct watermark {
+    _Atomic uint64_t saved; /* the watermark in truth */
     uint64_t trimmed;       /* no settled row at or below it is left */
-    int64_t save_after_us;  /* when the mark is saved next */
-    int64_t clean_after_us; /* when closed deliveries and old inbox entries go next */
+    int64_t save_after_us;  /* when the watermark is saved next */
+    int64_t clean_after_us; /* when closed deliveries and old dedup entries go next */
     int64_t log_after_us;
     _Atomic bool trim_again; /* rows were settled below that */
     uint64_t safe; /* remote views: everything up to here is in a copy of them that was saved */
@@ -78,8 +79,8 @@ struct mark {
 
 /* What truth counts, as of the last sample. */
 struct truth_counts {
-    struct book_count books[ENGINE_COUNTS_MAX];
-    size_t book_count;
+    struct delivery_count deliveries[ENGINE_COUNTS_MAX];
+    size_t delivery_count;
     struct outbox_totals outbox;
 };
 
@@ -96,9 +97,10 @@ struct engine {
 
     uint16_t rules_on[EVENT_TYPE_COUNT][ENGINE_RULES_PER_TYPE]; /* indices into `rules` */
     uint16_t rules_on_count[EVENT_TYPE_COUNT];
-    bool has_inbox; /* a rule asks for one */
+    bool has_dedup;                  /* a rule asks for one */
+    bool observed[EVENT_TYPE_COUNT]; /* a rule on it is */
 
-    _Atomic bool paused, braked_expansion, braked_bulk;
+    _Atomic bool paused, guarded_expansion, guarded_bulk;
     _Atomic bool asleep[ENGINE_REPLAYS + 1]; /* by sleeper: its step returned a later time */
 
     /* shared: who enters here finds the parts below as they are; who begins or ends to lead has it
@@ -114,9 +116,9 @@ struct engine {
     int64_t jobs_after_us; /* when the jobs are looked at next, whether told of or not */
     _Atomic uint64_t stale, reports, reports_unmatched, unknown_rules;
 
-    struct hand_over hand_over;
-    struct flight flight;
-    struct book book;
+    struct commit_queue commit_queue;
+    struct inflight inflight;
+    struct recorder recorder;
     struct trace trace;
     struct engine_lane lanes[LANE_COUNT];
     _Atomic uint64_t offered[EVENT_TYPE_COUNT]; /* live, or found in the table at the start */
@@ -124,16 +126,16 @@ struct engine {
     _Atomic uint64_t oldest_found; /* id of the first row found at the start; 0: none */
     _Atomic uint64_t events_taken;
     _Atomic uint64_t events_unwanted; /* of these, done at once: no rule wants them */
-    _Atomic uint64_t bus_duplicates, inbox_duplicates, inbox_unknown, resent, late;
+    _Atomic uint64_t bus_duplicates, dedup_duplicates, dedup_unknown, resent, late;
     _Atomic uint64_t released; /* released events under way or not yet settled */
-    pthread_mutex_t ring_lock;
-    struct inbox_ring ring;
+    pthread_mutex_t dedup_lock;
+    struct dedup dedup;
     pthread_mutex_t counts_lock;
     struct truth_counts counts;
     struct freshness *freshness;
     struct replays *replays;
     struct relay relay;
-    struct mark mark;
+    struct watermark watermark;
 };
 
 void engine_wake_up(struct engine *g, enum engine_sleeper who);
@@ -142,14 +144,14 @@ void engine_wake_up(struct engine *g, enum engine_sleeper who);
  * time. */
 bool engine_may_log(_Atomic int64_t *log_after_us, int64_t now_us);
 
-static inline bool engine_lane_is_braked(struct engine *g, enum lane lane)
+static inline bool engine_lane_is_guarded(struct engine *g, enum lane lane)
 {
-    return (lane == LANE_ACTIVE || lane == LANE_REST) && atomic_load(&g->braked_expansion);
+    return lane_is_large(lane) && atomic_load(&g->guarded_expansion);
 }
 
 static inline bool is_retry(uint8_t kind)
 {
-    return kind == SEAT_RETRY || kind == SEAT_FORCED;
+    return kind == SLOT_RETRY || kind == SLOT_FORCED;
 }
 
 /* Its breaker is open, or somebody stopped it. */
@@ -163,10 +165,8 @@ static inline bool engine_may_repeat(const struct engine *g)
 
 /* ---- lead.c ---- */
 
-#define ENGINE_LEASE "engine"
-
-/* Around everything that touches flight, books, relay, mark or replays; not to be nested. A process
- * that is alone needs no lock: it leads from engine_recover to its end. */
+/* Around everything that touches inflight, delivery store, relay, watermark or replays; not to be
+ * nested. A process that is alone needs no lock: it leads from engine_recover to its end. */
 static inline void engine_enter(struct engine *g)
 {
     if (g->config.shared)
@@ -184,7 +184,7 @@ bool engine_enter_leading(struct engine *g, int64_t *again_us);
 bool engine_may_lead(struct engine *g);
 /* For whoever only looks, and never waits. False: it does not lead, and was not entered. */
 bool engine_peek(struct engine *g);
-/* False: a unit of this term is a former leader's. Learns of new ones. */
+/* False: a work item of this term is a former leader's. Learns of new ones. */
 bool engine_knows_term(struct engine *g, uint64_t term);
 /* A leader's write: shared, it happens only while its term is the one in truth. */
 enum err engine_write(struct engine *g, tx_fn run, void *arg);
@@ -197,27 +197,46 @@ enum err engine_save_views(struct engine *g);
 enum err engine_read_truth(struct engine *g);
 /* ---- finish.c ---- */
 
-/* The name of the unit that a message stands for. */
-struct flight_exit exit_of(const struct bus_message *m, enum exit_how how);
-/* What is left to do when an event has left the flight. */
-void engine_finished(struct engine *g, const struct flight_exit *x, int64_t now_us);
+/* The name of the work item that a message stands for. */
+struct inflight_exit exit_of(const struct bus_message *m, enum exit_how how);
+/* What is left to do when an event has left the inflight set. */
+void engine_finished(struct engine *g, const struct inflight_exit *x, int64_t now_us);
 
-/* ---- book.c ---- */
+/* ---- recorder.c ---- */
 
-/* What is due next, and which order keys wait behind deliveries on the books. */
-enum err book_recover(struct engine *g);
+/* What is due next, and which order keys wait behind deliveries in the delivery store. */
+enum err recorder_recover(struct engine *g);
 /* Nothing of it was written: messages that waited for it end all the same. */
-void book_forget(struct engine *g);
-/* As engine_books_changed, from inside. */
-void engine_stir_books(struct engine *g);
+void recorder_forget(struct engine *g);
+/* As engine_deliveries_changed, from inside. */
+void engine_stir_recorder(struct engine *g);
 
 /* ---- relay.c ---- */
 
 void relay_init(struct relay *r);
 
-/* ---- mark.c ---- */
+/* ---- relay_take.c ---- */
 
-void mark_init(struct mark *m);
+/* Takes at most `max` events into relay.starts; true when it got any further. */
+bool relay_take(struct engine *g, size_t max, int64_t now_us, int64_t *due_us);
+/* Notes an event for this step's batch, unless no rule wants it. */
+void relay_consider(struct engine *g, const struct event *e, int64_t started_us, uint32_t mask,
+                    bool fresh);
+/* Bit i: the i-th rule on the event's type wants it; again: as far as it is not in the slice's
+ * records. */
+uint32_t relay_wanted_by(struct engine *g, const struct event *e);
+uint32_t relay_wanted_again(struct engine *g, const struct event *e, uint32_t mask,
+                            enum outbox_state state, const struct outbox_slice *slice);
+/* Shared: brings the views up to date with the slice. */
+enum err relay_apply_slice(struct engine *g);
+/* Up to where the table must be read before the queue may be trusted to be without gaps. */
+uint64_t relay_table_end(struct engine *g);
+bool relay_may_read(struct relay *r, int64_t now_us, int64_t *due_us);
+void relay_read_failed(struct relay *r, enum err e, int64_t now_us, int64_t *due_us);
+
+/* ---- watermark.c ---- */
+
+void watermark_init(struct watermark *m);
 
 /* ---- audience.c ---- */
 
@@ -230,22 +249,22 @@ bool audience_is_last(const struct bus_message *m, const struct audience_cursor 
 bool audience_is_large(const struct engine *g, const struct bus_message *m,
                        const struct audience_cursor *cursor);
 
-/* ---- act.c ---- */
+/* ---- deliver_once.c ---- */
 
-struct act {
+struct delivered {
     struct sink_result result;
-    size_t duplicates; /* members that an inbox knows */
+    size_t duplicates; /* members that a dedup memory knows */
 };
-/* Calls the sink for the members, behind the consumer's inbox when it has one.
+/* Calls the sink for the members, behind the consumer's dedup memory when it has one.
  */
-enum err act(struct engine *g, const struct bus_message *m, const uint64_t *members, size_t n,
-             struct act *out);
+enum err deliver_once(struct engine *g, const struct bus_message *m, const uint64_t *members,
+                      size_t n, struct delivered *out);
 
 /* ---- sample.c ---- */
 
 /* The age of an event by its id; 0 for id 0 and for the future. */
 int64_t engine_age_ms(struct engine *g, uint64_t id);
-/* Events handed over or found and not yet taken, by type; the id of the oldest;
+/* Events queued or found and not yet taken, by type; the id of the oldest;
  * 0: none. */
 uint64_t engine_pending(struct engine *g, enum event_type type);
 uint64_t engine_oldest_pending(struct engine *g);

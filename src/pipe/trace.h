@@ -17,12 +17,12 @@ enum trace_kind {
     TRACE_SKIPPED,   /* the sink decided not to act on n members; `why` */
     TRACE_SPLIT,     /* turned out large: moved to the lanes of large fan-outs */
     TRACE_FAILED,    /* a try failed; n: tries so far; `why` */
-    TRACE_DELAYED,   /* on the books; n: ms until the next try */
+    TRACE_DELAYED,   /* in the delivery store; n: ms until the next try */
     TRACE_WAITING,   /* behind another of its key */
     TRACE_DEAD,
     TRACE_DROPPED,
     TRACE_PARKED,
-    TRACE_DUPLICATE,  /* already done: recognised by seat or inbox, not acted on */
+    TRACE_DUPLICATE,  /* already done: recognised by slot or dedup, not acted on */
     TRACE_SUPPRESSED, /* a replay may not use this channel */
     TRACE_DONE,       /* everything of it; n: members, done: changed something */
     TRACE_KINDS

@@ -3,18 +3,18 @@
  *
  * Lanes are served in the order of their table, each behind its breaker and its
  * gate. A message is either acknowledged, with everything it stood for
- * delivered or handed on, or goes to the books; so no unit of an event is ever
- * lost, and the event is done when its last unit is.
+ * delivered or handed on, or goes to the delivery store; so no work item of an event is ever
+ * lost, and the event is done when its last work item is.
  *
  * Spreading one large fan-out: the continuation goes on the bus before the page
  * is delivered, and another worker takes it at once. That is the hopeful way.
- * Where it could do harm the page is delivered first and the unit itself moves
+ * Where it could do harm the page is delivered first and the work item itself moves
  * on (the careful way, one message at a time):
  *  - where order matters;
  *  - while the event's deliveries fail: hopeful continuations would put as many
- * deliveries on the books as the fan-out has pages; carefully, the first that
+ * deliveries in the delivery store as the fan-out has pages; carefully, the first that
  * fails takes all the rest with it;
- *  - for a retry: it is one delivery on the books and knows how far it got.
+ *  - for a retry: it is one delivery in the delivery store and knows how far it got.
  *
  * Where the views are behind a network a small fan-out is two trips and hardly any work. So what a
  * step takes from the small lane goes together: one trip for all audiences, one delivery to all of
@@ -26,8 +26,8 @@
 enum {
     MESSAGE_WEIGHT = 16,            /* what a message costs at least, in members */
     TOGETHER_MEMBERS = 32,          /* of an audience that is delivered to together with others */
-    REPORT_AGAIN_US = 100 * 1000,   /* until a unit whose outcome could not be told */
-    UNKNOWN_AGAIN_US = 5000 * 1000, /* until a unit that only newer programs know */
+    REPORT_AGAIN_US = 100 * 1000,   /* until a work item whose outcome could not be told */
+    UNKNOWN_AGAIN_US = 5000 * 1000, /* until a work item that only newer programs know */
     LOOK_AT_LEAST_US = 250 * 1000,  /* shared: in case the bus could not wake us */
 };
 
@@ -43,7 +43,7 @@ struct tally {
 
 /* ---- telling ---- */
 
-/* Is the unit of our own flight? */
+/* Is the work item of our own inflight? */
 static bool is_ours(struct engine *g, const struct bus_message *m)
 {
     return !g->config.shared || (atomic_load(&g->leads) &&
@@ -60,7 +60,7 @@ static bool report(struct engine *g, const struct bus_message *m, const struct b
     return bus_publish(g->bus, &told) == OK;
 }
 
-/* Of another node's unit: the work was ours. */
+/* Of another node's work item: the work was ours. */
 static void count_work(struct outcomes *o, const struct bus_report *r)
 {
     o->delivered += r->delivered;
@@ -69,7 +69,7 @@ static void count_work(struct outcomes *o, const struct bus_report *r)
     o->failed += r->kind == REPORT_FAILED;
 }
 
-/* The unit is done with here. When nobody can be told, it comes again soon: doing it twice is
+/* The work item is done with here. When nobody can be told, it comes again soon: doing it twice is
  * harmless, and the leader would send it again anyway. */
 static void tell_outcome(struct engine *g, struct tally *t, const struct bus_message *m,
                          const struct bus_report *r, const char *skipped_as)
@@ -86,13 +86,13 @@ static void tell_outcome(struct engine *g, struct tally *t, const struct bus_mes
     case OUTCOME_TOLD:
         bus_ack(g->bus, m);
         break;
-    case OUTCOME_BOOKED:
+    case OUTCOME_RECORDED:
         break;
     case OUTCOME_NO_ROOM: {
         struct bus_message again = *m;
         if (r->ahead) /* what follows is handed on */
-            again.until = g->config.shared ? flight_until(&g->flight, m) : r->next;
-        flight_put_down(&g->flight, m);
+            again.until = g->config.shared ? inflight_until(&g->inflight, m) : r->next;
+        inflight_put_down(&g->inflight, m);
         bus_retry(g->bus, &again, t->o.now_us + OUTCOME_AGAIN_US);
         break;
     }
@@ -126,31 +126,32 @@ static void fail(struct engine *g, struct tally *t, const struct bus_message *m,
 
 /* ---- one message ---- */
 
-/* Other nodes' units: while their event is unwell the leader does not hand on what they tell. */
+/* Other nodes' work items: while their event is failing the leader does not hand on what they tell.
+ */
 static bool must_be_careful(struct engine *g, const struct bus_message *m)
 {
     return lane_is_ordered(g->rules[m->rule].lane) || is_retry(m->kind) || m->until ||
            (is_ours(g, m) &&
-            atomic_load_explicit(&flight_seat(&g->flight, (uint32_t)m->seat)->unwell,
+            atomic_load_explicit(&inflight_slot(&g->inflight, (uint32_t)m->slot)->failing,
                                  memory_order_relaxed));
 }
 
-static void feel_well(struct engine *g, const struct bus_message *m)
+static void note_recovered(struct engine *g, const struct bus_message *m)
 {
     if (!is_ours(g, m))
         return;
-    atomic_bool *unwell = &flight_seat(&g->flight, (uint32_t)m->seat)->unwell;
-    if (atomic_load_explicit(unwell, memory_order_relaxed))
-        atomic_store(unwell, false);
+    atomic_bool *failing = &inflight_slot(&g->inflight, (uint32_t)m->slot)->failing;
+    if (atomic_load_explicit(failing, memory_order_relaxed))
+        atomic_store(failing, false);
 }
 
 /* A page of `n` members was delivered. */
 static void succeed(struct engine *g, struct tally *t, const struct bus_message *m,
-                    struct bus_report *r, size_t n, const struct act *a)
+                    struct bus_report *r, size_t n, const struct delivered *a)
 {
     bool walks = rule_walks(&g->rules[m->rule]);
     t->succeeded++;
-    feel_well(g, m);
+    note_recovered(g, m);
     r->members = walks ? (uint32_t)n : 0;
     r->delivered = (uint32_t)a->result.delivered;
     r->repeated = (uint32_t)a->result.repeated;
@@ -173,8 +174,8 @@ static void deliver_page(struct engine *g, struct tally *t, const struct bus_mes
     bool last = audience_is_last(m, cursor);
     bool ahead = !last && !must_be_careful(g, m) && go_ahead(g, t, m, cursor);
     struct bus_report r = {.next = cursor->after, .ahead = ahead, .at_end = last};
-    struct act a;
-    enum err e = act(g, m, members, n, &a);
+    struct delivered a;
+    enum err e = deliver_once(g, m, members, n, &a);
     if (e) {
         r.asked_ms = a.result.retry_after_ms;
         r.at_end = false;
@@ -184,8 +185,8 @@ static void deliver_page(struct engine *g, struct tally *t, const struct bus_mes
     succeed(g, t, m, &r, n, &a);
 }
 
-/* Units of former leaders are nobody's any more, and what this program does not know is left to
- * those that do. */
+/* Work items of former leaders are nobody's any more, and what this program does not know is left
+ * to those that do. */
 static bool is_passed_over(struct engine *g, struct tally *t, const struct bus_message *m)
 {
     if (!engine_knows_term(g, m->term)) {
@@ -201,10 +202,10 @@ static bool is_passed_over(struct engine *g, struct tally *t, const struct bus_m
     return false;
 }
 
-/* Before a unit of our own flight is worked on. */
+/* Before a work item of our own inflight is worked on. */
 static bool take_up(struct engine *g, struct tally *t, const struct bus_message *m)
 {
-    if (engine_may_repeat(g) && !flight_take_up(&g->flight, m)) {
+    if (engine_may_repeat(g) && !inflight_take_up(&g->inflight, m)) {
         atomic_fetch_add(&g->bus_duplicates, 1);
         outcome_note(&t->o, m, TRACE_DUPLICATE, 1, 0, "the bus brought it twice");
         bus_ack(g->bus, m);
@@ -257,7 +258,7 @@ struct crowd {
 static bool may_go_together(struct engine *g, const struct bus_message *m)
 {
     const struct rule *rule = &g->rules[m->rule];
-    return rule->sinks && rule->inbox == INBOX_OFF && rule_walks(rule) && !is_retry(m->kind) &&
+    return rule->sinks && rule->dedup == DEDUP_OFF && rule_walks(rule) && !is_retry(m->kind) &&
            m->until == 0;
 }
 
@@ -274,7 +275,7 @@ static void read_audiences(struct engine *g, struct tally *t, struct crowd *c)
                                    .members = c->members[i],
                                    .max = batch < TOGETHER_MEMBERS ? batch : TOGETHER_MEMBERS};
     }
-    views_audiences(g->env.views, c->pages, c->count);
+    graph_audiences(g->env.views->graph, c->pages, c->count);
     for (size_t i = 0; i < c->count; i++) {
         struct audience_page *p = &c->pages[i];
         const struct bus_message *m = &c->messages[i];
@@ -308,7 +309,7 @@ static void deliver_together(struct engine *g, struct tally *t, struct crowd *c)
         }
         struct bus_report r = {.next = c->pages[i].cursor.after, .at_end = true};
         t->weight += c->pages[i].n;
-        succeed(g, t, m, &r, c->pages[i].n, &(struct act){.result = c->calls[i].result});
+        succeed(g, t, m, &r, c->pages[i].n, &(struct delivered){.result = c->calls[i].result});
     }
 }
 
@@ -384,7 +385,7 @@ static void count_for_breaker(struct engine *g, struct tally *t)
 static bool work_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t *due_us)
 {
     /* A network may bring what is done already: it must be taken, or it fills the lane. */
-    if (!engine_may_repeat(g) && atomic_load(&g->flight.lane_units[lane]) == 0)
+    if (!engine_may_repeat(g) && atomic_load(&g->inflight.lane_items[lane]) == 0)
         return false;
     struct lane_gate *gate = &g->lanes[lane].gate;
     struct breaker *breaker = &g->lanes[lane].breaker;
@@ -397,8 +398,9 @@ static bool work_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t 
     t.weight = 0;
     t.failed = t.succeeded = 0;
     t.error = OK;
-    uint32_t used = lane == LANE_SMALL && g->env.views->remote ? work_together(g, &t, granted)
-                                                               : work_one_by_one(g, &t, granted);
+    uint32_t used = lane_rows[lane].use == USE_SMALL && g->env.views->remote
+                        ? work_together(g, &t, granted)
+                        : work_one_by_one(g, &t, granted);
     if (used) {
         count_for_breaker(g, &t);
         outcomes_end(g, &t.o);
@@ -423,7 +425,7 @@ static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
     if (atomic_load(&g->paused))
         return false;
     for (int lane = 0; lane < LANE_COUNT; lane++) {
-        if (!engine_lane_is_braked(g, (enum lane)lane) &&
+        if (!engine_lane_is_guarded(g, (enum lane)lane) &&
             work_lane(g, (enum lane)lane, now_us, due_us))
             return true;
     }

@@ -1,4 +1,4 @@
-/* How work travels from the relay to the workers. Two engines: in process, RabbitMQ.
+/* How work travels from the relay to the workers. Two drivers: in process, RabbitMQ.
  *
  * A message is one batch to be: an event, the rule that wants it, and where in the audience to
  * go on. A worker that takes a message and finds more audience behind its page publishes the
@@ -14,14 +14,14 @@
  *  4. publish on a lane that holds its limit (ready, delayed and taken together) says
  *     ERR_OVERLOADED and leaves no trace. `force` is for continuations of messages that are
  *     being worked on: they may exceed the limit, by at most one each.
- *  5. Nothing is kept over a restart unless the engine says `durable`: the outbox starts it
- *     again. A durable engine keeps what it has confirmed (see the stats).
- *  6. An engine that is not `exact` has a network in between. What was published can be taken after
+ *  5. Nothing is kept over a restart unless the driver says `durable`: the outbox starts it
+ *     again. A durable driver keeps what it has confirmed (see the stats).
+ *  6. A driver that is not `exact` has a network in between. What was published can be taken after
  *     a moment, not at once; the limit counts what other nodes do with a delay of a second or two.
  *     When the connection breaks, what was not confirmed is sent again, and what was not acked is
  *     given again, perhaps elsewhere: it may come twice or out of order then, as it was last
  *     published, and what a former taker still says of it (ack, retry) is ignored. publish says
- *     ERR_OVERLOADED while too much waits for its confirm, ERR_UNAVAILABLE while the engine is away
+ *     ERR_OVERLOADED while too much waits for its confirm, ERR_UNAVAILABLE while the driver is away
  *     and no more can wait for it. No call waits for longer than a moment.
  *  7. A lane that was opened as quiet gives nothing until somebody listens to it. When it is quiet
  *     again, what was taken from it and not acked, and what had arrived, goes back: another node
@@ -40,13 +40,14 @@ struct bus;
 
 enum { BUS_LANES_MAX = 16 };
 
-/* What became of a unit of work, told to the node that leads by whoever did it. */
+/* What became of a work item, told to the node that leads by whoever did it. */
 enum report_kind {
-    REPORT_NONE,   /* not a report: a unit to be worked on */
+    REPORT_NONE,   /* not a report: a work item to be worked on */
     REPORT_DONE,   /* delivered */
-    REPORT_AHEAD,  /* being delivered up to `next`; the walk can go on there in a unit of its own */
-    REPORT_MOVED,  /* delivered up to `next`: the unit itself goes on there */
-    REPORT_AGAIN,  /* delivered in part: the same unit once more */
+    REPORT_AHEAD,  /* being delivered up to `next`; the walk can go on there in a work item of its
+                      own */
+    REPORT_MOVED,  /* delivered up to `next`: the work item itself goes on there */
+    REPORT_AGAIN,  /* delivered in part: the same work item once more */
     REPORT_SPLIT,  /* a large fan-out: nothing was delivered, it belongs in the large lanes */
     REPORT_FAILED, /* by `error` */
 };
@@ -70,18 +71,18 @@ struct bus_message {
     struct audience_cursor cursor;
     uint64_t until;  /* where another message goes on: stop there; 0: at the end of the audience */
     uint8_t kind;    /* the publisher's own, carried unchanged … */
-    uint64_t seat;   /* … */
-    uint64_t owner;  /* … on whose behalf: a delivery on the books, a replay; 0: live */
+    uint64_t slot;   /* … */
+    uint64_t owner;  /* … on whose behalf: a delivery in the delivery store, a replay; 0: live */
     uint64_t replay; /* the replay it belongs to, also as a retry; 0: none */
     uint64_t term;   /* of the leader that published it; 0: there is only this process */
     struct bus_report report;
-    uint64_t tag; /* the engine's: identifies the message for ack and retry */
+    uint64_t tag; /* the driver's: identifies the message for ack and retry */
 };
 
 struct bus_lane_stats {
     uint64_t ready, delayed, taken;     /* now */
     uint64_t published, acked, retried; /* since the start */
-    uint64_t confirmed;  /* of published: those that the engine has as safely as it ever will */
+    uint64_t confirmed;  /* of published: those that the driver has as safely as it ever will */
     uint64_t reconnects; /* of the whole bus, since the start */
 };
 

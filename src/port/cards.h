@@ -1,25 +1,37 @@
-/* Cached rows that a page is drawn from: posts, the account fragment of a post's author, and
- * which posts a person likes. Bounded; anything may be evicted at any time, except that a post
- * is gone: that mark stays for TOMBSTONE_MS. Two engines: in memory, Redis.
+/* Cached fields that a page is drawn from: posts, their authors, and which posts a person likes.
+ * Bounded; a driver may evict anything at any time, except that a post is gone: that mark stays for
+ * TOMBSTONE_MS. Two drivers: in memory, Redis.
  *
  * Filling races with changing. So a reader takes a ticket *before* it reads truth and hands it
- * in with what it found; when the key was changed in between, the put is ignored. A change
- * (apply after COMMIT) always wins over a fill that read before it.
+ * in with what it found; when the key was changed in between, the driver ignores the fill. A change
+ * (applied after COMMIT) always wins over a fill that read before it.
+ *
+ * A card also carries fragments: what a renderer drew from the card's texts, one for each dialect
+ * of the API. A driver does not look into them. Drawing a page then copies bytes instead of
+ * escaping them again. A renderer begins a fragment with a version of its own, and draws anew what
+ * it does not know.
  *
  * The contract, checked line by line in test/contract/cards_contract.c:
- *  1. get after put returns what was put, or nothing (evicted), never something else.
- *  2. A put with a ticket older than a change of the same key is ignored.
- *  3. After post_gone(id) returned, no get finds the post: it reports CARD_GONE or CARD_MISSING,
- *     and no put brings it back for TOMBSTONE_MS.
+ *  1. A get after a put returns the fields that were put, or nothing (evicted), never something
+ *     else.
+ *  2. A fill with a ticket older than a change of the same key is ignored.
+ *  3. After CARD_POST_GONE, no get finds the post: it reports CARD_GONE or CARD_MISSING, and no put
+ *     brings it back for TOMBSTONE_MS.
  *  4. liked() answers for all ids given or says ERR_NEEDS_TRUTH.
  *  5. Memory stays under the stated budget.
  *  6. Every change (of a post, its counters, its being gone, an account, a like), also of what is
- *     not cached, gives its key another ticket before it returns; a fill or an eviction does not.
- *     So equal tickets mean: nothing was changed that a get could show.
- *  7. write() does what its items say, in their order; one that other processes change, too, sends
- *     them all at once.
- *  8. Of shared cards: while doubt() is on no get finds anything and no fill is taken. Changes are
- *     written as ever. */
+ *     not cached, gives its key another ticket before it returns; a fill, an attachment or an
+ *     eviction does not. So equal tickets mean: nothing was changed that a get could show.
+ *  7. write() does what its items say, in their order; a driver whose cards other processes change,
+ *     too, sends them all at once.
+ *  8. While suspect() is on no get finds anything and no fill is taken. Changes are written as
+ * ever.
+ *  9. A get returns, per dialect, the fragment that was attached last, or none. Each dialect has
+ * its own.
+ * 10. A fragment never outlives the texts it was drawn from: an attachment names the card it was
+ *     drawn from and is ignored unless the driver holds exactly those texts; every put of other
+ *     texts takes the fragments away. Counters are no part of a fragment and leave it alone.
+ * 11. A fragment may be lost at any time without harm; a driver may keep none at all. */
 #pragma once
 
 #include <stdbool.h>
@@ -32,8 +44,11 @@
 
 #define TOMBSTONE_MS (INT64_C(7) * 24 * 3600 * 1000)
 
+enum { CARD_DIALECTS = 2 }; /* which renderer has which number: api/render/fragment.h */
+
 struct cards;
 
+/* Texts are copied by a put, and are in the arena after a get. A put takes no fragments. */
 struct post_card {
     uint64_t id;
     uint64_t author;
@@ -41,36 +56,52 @@ struct post_card {
     uint32_t comment_count;
     int64_t edited_at_ms; /* 0: never */
     uint8_t delivery;
-    struct str
-        caption_json; /* escaped, without the quotes; copied by put, in the arena after get */
+    struct str caption;
+    struct str fragments[CARD_DIALECTS]; /* {NULL, 0}: none */
+};
+
+/* What is shown of an account beside what it wrote. */
+struct account_card {
+    uint64_t id;
+    struct str username, display_name, avatar_url; /* avatar_url {NULL, 0}: none */
+    struct str fragments[CARD_DIALECTS];
 };
 
 enum card_state { CARD_MISSING, CARD_FOUND, CARD_GONE };
 
 typedef uint64_t card_ticket;
 
-/* One of many things to be written at once. Those above the line are fills and name a ticket; those
- * below are changes. */
+/* One of many things to be written at once. */
 enum card_write_kind {
-    CARD_FILL_POST,    /* ticket, card */
-    CARD_FILL_ACCOUNT, /* ticket, id, json */
-    /* ---- */
-    CARD_CHANGE_POST,    /* card */
+    /* fills: what a reader found in truth */
+    CARD_FILL_POST,    /* ticket, post */
+    CARD_FILL_ACCOUNT, /* ticket, account */
+    CARD_FILL_LIKES,   /* ticket, viewer, ids (falling), count, floor: complete above it; 0: all */
+    /* changes: what a transaction made true; they replace what is there, in commit order */
+    CARD_CHANGE_POST,    /* post */
     CARD_POST_GONE,      /* id */
-    CARD_FORGET_POST,    /* id: somebody changed it, how is not known here */
+    CARD_FORGET_POST,    /* id: it changed, how is not known here */
     CARD_POST_COUNTS,    /* id, likes, comments; -1 leaves one as it is */
     CARD_FORGET_ACCOUNT, /* id */
     CARD_LIKE,           /* viewer, id, on */
+    /* attachments: what a renderer drew */
+    CARD_ATTACH_POST,    /* post as it was got, dialect, fragment */
+    CARD_ATTACH_ACCOUNT, /* account as it was got, dialect, fragment */
 };
 
 struct card_write {
     enum card_write_kind kind;
     bool on;
+    uint8_t dialect;
     card_ticket ticket;
     uint64_t id, viewer;
     int64_t likes, comments;
-    const struct post_card *card;
-    struct str json;
+    const struct post_card *post;
+    const struct account_card *account;
+    struct str fragment; /* at least one byte */
+    const uint64_t *ids;
+    size_t count;
+    uint64_t floor;
 };
 
 struct card_stats {
@@ -81,20 +112,11 @@ struct cards_ops {
     uint64_t (*tickets)(struct cards *c, const uint64_t *keys, size_t n, card_ticket *out);
     void (*posts)(struct cards *c, const uint64_t *ids, size_t n, struct post_card *out,
                   enum card_state *state, struct arena *arena);
-    void (*put_post)(struct cards *c, card_ticket ticket, const struct post_card *card,
-                     bool change);
-    void (*post_gone)(struct cards *c, uint64_t id);
-    void (*post_counts)(struct cards *c, uint64_t id, int64_t likes, int64_t comments);
-    void (*accounts)(struct cards *c, const uint64_t *ids, size_t n, struct str *json,
+    void (*accounts)(struct cards *c, const uint64_t *ids, size_t n, struct account_card *out,
                      struct arena *arena);
-    void (*put_account)(struct cards *c, card_ticket ticket, uint64_t id, struct str json);
-    void (*forget_account)(struct cards *c, uint64_t id);
     enum err (*liked)(struct cards *c, uint64_t viewer, const uint64_t *ids, size_t n, bool *out);
-    void (*put_likes)(struct cards *c, card_ticket ticket, uint64_t viewer, const uint64_t *ids,
-                      size_t n, uint64_t floor);
-    void (*like)(struct cards *c, uint64_t viewer, uint64_t post, bool on);
     void (*write)(struct cards *c, const struct card_write *writes, size_t n);
-    void (*doubt)(struct cards *c, bool on); /* of shared cards; NULL elsewhere */
+    void (*suspect)(struct cards *c, bool on);
     void (*stats)(struct cards *c, struct card_stats *out);
     void (*free)(struct cards *c);
 };
@@ -111,17 +133,10 @@ static inline uint64_t cards_likes_key(uint64_t viewer)
     return viewer | UINT64_C(1) << 63;
 }
 
-/* `key`: the post id, the account id, or cards_likes_key(viewer). Take it before reading truth. */
-static inline card_ticket cards_ticket(struct cards *c, uint64_t key)
-{
-    card_ticket ticket;
-    (void)c->ops->tickets(c, &key, 1, &ticket);
-    return ticket;
-}
-
-/* Many tickets at once. Returns the number of changes of whatever key, as of before the tickets
- * were taken: as long as it stays the same no ticket becomes another, and no get tells of
- * another state. n may be 0. */
+/* A key is a post id, an account id, or cards_likes_key(viewer); take its ticket before reading
+ * truth. Returns the number of changes of whatever key, as of before the tickets were taken: as
+ * long as it stays the same no ticket becomes another, and no get tells of another state. n may be
+ * 0. */
 static inline uint64_t cards_tickets(struct cards *c, const uint64_t *keys, size_t n,
                                      card_ticket *out)
 {
@@ -134,45 +149,11 @@ static inline void cards_posts(struct cards *c, const uint64_t *ids, size_t n,
     c->ops->posts(c, ids, n, out, state, arena);
 }
 
-/* A fill: what a reader found in truth. */
-static inline void cards_put_post(struct cards *c, card_ticket ticket, const struct post_card *card)
+/* out[i].id is 0 when the account is not cached. */
+static inline void cards_accounts(struct cards *c, const uint64_t *ids, size_t n,
+                                  struct account_card *out, struct arena *arena)
 {
-    c->ops->put_post(c, ticket, card, false);
-}
-
-/* A change: what a transaction made true. Replaces what is there; invalidates tickets. */
-static inline void cards_change_post(struct cards *c, const struct post_card *card)
-{
-    c->ops->put_post(c, 0, card, true);
-}
-
-static inline void cards_post_gone(struct cards *c, uint64_t id)
-{
-    c->ops->post_gone(c, id);
-}
-
-/* New counters of a post, in commit order; -1 leaves one as it is. */
-static inline void cards_post_counts(struct cards *c, uint64_t id, int64_t likes, int64_t comments)
-{
-    c->ops->post_counts(c, id, likes, comments);
-}
-
-/* json[i]: {"id":…,"username":…,"display_name":…,"avatar_url":…}, or {NULL, 0} when not cached. */
-static inline void cards_accounts(struct cards *c, const uint64_t *ids, size_t n, struct str *json,
-                                  struct arena *arena)
-{
-    c->ops->accounts(c, ids, n, json, arena);
-}
-
-static inline void cards_put_account(struct cards *c, card_ticket ticket, uint64_t id,
-                                     struct str json)
-{
-    c->ops->put_account(c, ticket, id, json);
-}
-
-static inline void cards_forget_account(struct cards *c, uint64_t id)
-{
-    c->ops->forget_account(c, id);
+    c->ops->accounts(c, ids, n, out, arena);
 }
 
 static inline enum err cards_liked(struct cards *c, uint64_t viewer, const uint64_t *ids, size_t n,
@@ -181,36 +162,16 @@ static inline enum err cards_liked(struct cards *c, uint64_t viewer, const uint6
     return c->ops->liked(c, viewer, ids, n, out);
 }
 
-/* The viewer's newest liked post ids (falling), complete above `floor` (0: all there are). */
-static inline void cards_put_likes(struct cards *c, card_ticket ticket, uint64_t viewer,
-                                   const uint64_t *ids, size_t n, uint64_t floor)
-{
-    c->ops->put_likes(c, ticket, viewer, ids, n, floor);
-}
-
-/* A change: the viewer likes the post now, or no longer. */
-static inline void cards_like(struct cards *c, uint64_t viewer, uint64_t post, bool on)
-{
-    c->ops->like(c, viewer, post, on);
-}
-
-/* Many at once; nothing that is pointed to is needed afterwards. */
+/* Nothing that is pointed to is needed afterwards. */
 static inline void cards_write(struct cards *c, const struct card_write *writes, size_t n)
 {
     c->ops->write(c, writes, n);
 }
 
-/* A change of a post that is not known in full: what is cached of it goes. */
-static inline void cards_forget_post(struct cards *c, uint64_t id)
+/* What the cards hold may be out of date: no get finds it until this is off again. */
+static inline void cards_suspect(struct cards *c, bool on)
 {
-    c->ops->write(c, &(struct card_write){.kind = CARD_FORGET_POST, .id = id}, 1);
-}
-
-/* What the cards hold may be out of date, and is not looked at until this is off again. */
-static inline void cards_doubt(struct cards *c, bool on)
-{
-    if (c->ops->doubt)
-        c->ops->doubt(c, on);
+    c->ops->suspect(c, on);
 }
 
 static inline void cards_stats(struct cards *c, struct card_stats *out)

@@ -1,5 +1,5 @@
-/* The engine-independent half of the db port: thin calls through the engine's table, and what can
- * be built from them once for all engines (one number, one row; submit and wait). Nothing here
+/* The driver-independent half of the db port: thin calls through the driver's table, and what can
+ * be built from them once for all drivers (one number, one row; submit and wait). Nothing here
  * keeps state. */
 #include "port/db.h"
 
@@ -71,22 +71,31 @@ enum err db_rows_done(struct db_rows *rows)
     return rows->tx->db->ops->rows_done(rows);
 }
 
-enum err tx_get_i64(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
-                    int64_t *out)
+enum err tx_get_numbers(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                        int64_t *out, size_t columns)
 {
     struct db_rows rows;
     enum err error = tx_query(tx, sql, args, n, &rows);
     if (error)
         return error;
     bool found = db_next(&rows);
-    int64_t value = found ? db_i64(&rows, 0) : 0;
+    for (size_t i = 0; found && i < columns; i++)
+        out[i] = db_i64(&rows, (int)i);
     error = db_rows_done(&rows);
+    return error || found ? error : ERR_NOT_FOUND;
+}
+
+enum err tx_get_ids(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                    uint64_t *out, size_t max, size_t *count)
+{
+    struct db_rows rows;
+    *count = 0;
+    enum err error = tx_query(tx, sql, args, n, &rows);
     if (error)
         return error;
-    if (!found)
-        return ERR_NOT_FOUND;
-    *out = value;
-    return OK;
+    while (*count < max && db_next(&rows))
+        out[(*count)++] = db_id(&rows, 0);
+    return db_rows_done(&rows);
 }
 
 /* ---- writes ---- */
@@ -160,12 +169,12 @@ enum err db_write(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX
 enum err db_read(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX])
 {
     char unwanted[TX_DETAIL_MAX];
-    char *to = detail ? detail : unwanted; /* engines need not know that it may be NULL */
+    char *to = detail ? detail : unwanted; /* drivers need not know that it may be NULL */
     to[0] = '\0';
     return db->ops->read(db, run, arg, to);
 }
 
-/* ---- the engine ---- */
+/* ---- the driver ---- */
 
 enum err db_backup(struct db *db, const char *path,
                    void (*progress)(void *arg, int done, int total), void *arg)

@@ -1,4 +1,4 @@
-/* The truth. One contract, two engines (SQLite alone, PostgreSQL for many nodes).
+/* The truth. One contract, two drivers (SQLite alone, PostgreSQL for many nodes).
  *
  * The contract, checked line by line in test/contract/db_contract.c:
  *  1. A transaction is a function that may be run again and has no effect outside the database
@@ -10,15 +10,18 @@
  *     and after the commit hook has seen the job's events. A job's events reach the hook only
  *     when the job committed.
  *  5. Later transactions see what earlier ones wrote, also inside one group.
- *     An engine that runs several jobs at a time keeps the order of 4 and 5 among those whose
+ *     A driver that runs several jobs at a time keeps the order of 4 and 5 among those whose
  *     events share an actor or an object; whatever it does is as if jobs ran one after the other.
+ *     The hook of a store that is not shared runs on the thread that commits: it must not wait. A
+ *     shared store calls it on a thread of its own, where it may: what shares no actor or object
+ *     with the events at hand is committed meanwhile.
  *  6. A read sees one consistent snapshot, at least as new as every done(OK) before it began.
  *  7. When the queue is full submit refuses with ERR_OVERLOADED; after db_stop with
  *     ERR_STOPPING.
  *  8. Disk full: ERR_STORAGE_FULL, nothing half done, reads go on, writes work again when space
  *     returns. Failed sync: the `fatal` callback; nothing is acknowledged from then on.
  *
- * SQL text is shared by the engines: parameters $1, $2 …; ON CONFLICT; RETURNING. `ids($1)`
+ * SQL text is shared by the drivers: parameters $1, $2 …; ON CONFLICT; RETURNING. `ids($1)`
  * stands for a table with one column `id` made from a DB_IDS parameter. SQL texts must be string
  * literals: prepared statements are cached by their address. */
 #pragma once
@@ -51,17 +54,19 @@ struct db_value {
 enum { DB_OPENING_ARGS_MAX = 3 };
 
 /* How a job begins: see struct db_job. */
-struct db_opening {
+struct db_statement {
     const char *sql;                           /* NULL: none is named */
     struct db_value args[DB_OPENING_ARGS_MAX]; /* no IDS; the first is an I64. Live until done() */
     size_t count;
 };
 
-#define DB_NULL            ((struct db_value){.kind = DB_KIND_NULL})
-#define DB_I64(n)          ((struct db_value){.kind = DB_KIND_I64, .number = (int64_t)(n)})
-#define DB_TEXT(s)         ((struct db_value){.kind = DB_KIND_TEXT, .bytes = (s)})
-#define DB_BLOB(s)         ((struct db_value){.kind = DB_KIND_BLOB, .bytes = (s)})
-#define DB_IDS(p, n)       ((struct db_value){.kind = DB_KIND_IDS, .ids = (p), .count = (n)})
+#define DB_NULL      ((struct db_value){.kind = DB_KIND_NULL})
+#define DB_I64(n)    ((struct db_value){.kind = DB_KIND_I64, .number = (int64_t)(n)})
+#define DB_TEXT(s)   ((struct db_value){.kind = DB_KIND_TEXT, .bytes = (s)})
+#define DB_BLOB(s)   ((struct db_value){.kind = DB_KIND_BLOB, .bytes = (s)})
+#define DB_IDS(p, n) ((struct db_value){.kind = DB_KIND_IDS, .ids = (p), .count = (n)})
+/* "id < $n": the top of all ids when there is no cursor. */
+#define DB_BELOW(id)       DB_I64((id) > INT64_MAX ? INT64_MAX : (int64_t)(id))
 #define DB_TEXT_OR_NULL(s) ((s).ptr ? DB_TEXT(s) : DB_NULL)
 
 #define DB_ARGS(...)                                                                               \
@@ -73,7 +78,7 @@ struct db_opening {
 
 enum { TX_DETAIL_MAX = 200 };
 
-/* What every engine's transaction begins with. */
+/* What every driver's transaction begins with. */
 struct tx {
     struct db *db;
     struct id_gen *ids; /* the node's id generator */
@@ -100,7 +105,7 @@ struct db_rows {
     struct tx *tx;
     void *statement;
     enum err error;
-    int64_t row; /* engines that fetch all rows at once count here */
+    int64_t row; /* drivers that fetch all rows at once count here */
 };
 enum err tx_query(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
                   struct db_rows *rows);
@@ -111,28 +116,37 @@ struct str db_text(struct db_rows *rows, int column); /* NULL reads as {NULL, 0}
 bool db_is_null(struct db_rows *rows, int column);
 enum err db_rows_done(struct db_rows *rows); /* the error that ended the rows, if any */
 
-/* One row, one number: ERR_NOT_FOUND when there is no row. */
-enum err tx_get_i64(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
-                    int64_t *out);
+/* One row of numbers, NULL read as 0. ERR_NOT_FOUND when there is no row: `out` stays as it is. */
+enum err tx_get_numbers(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                        int64_t *out, size_t columns);
+static inline enum err tx_get_i64(struct tx *tx, const char *sql, const struct db_value *args,
+                                  size_t n, int64_t *out)
+{
+    return tx_get_numbers(tx, sql, args, n, out, 1);
+}
+/* The ids in the first column of at most `max` rows. */
+enum err tx_get_ids(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                    uint64_t *out, size_t max, size_t *count);
 
 /* ---- writes ---- */
 
-/* A write that waits for its commit; embed it in your own struct. The engine owns it from
- * db_submit until done() is called. run() and done() are called on the engine's threads.
+/* A write that waits for its commit; embed it in your own struct. The driver owns it from
+ * db_submit until done() is called. run() and done() are called on the driver's threads.
  *
- * A job may name its opening: the statement that it will begin with, whose first argument is an id.
- * An engine for which each statement is a trip may then run the openings of several jobs, in any
- * order, before it runs the jobs; whoever asks tx_query for it gets what it returned then. So run()
- * begins with exactly this statement, or fails without any; and jobs with the same opening may be
- * interleaved like that: none of them sees in its opening what another did after its own. */
+ * A job may name its first statement: the statement that it will begin with, whose first argument
+ * is an id. A driver for which each statement is a trip may then run the first statements of
+ * several jobs, in any order, before it runs the jobs; whoever asks tx_query for it gets what it
+ * returned then. So run() begins with exactly this statement, or fails without any; and jobs with
+ * the same first statement may be interleaved like that: none of them sees in its first statement
+ * what another did after its own. */
 struct db_job {
     enum err (*run)(struct tx *tx, struct db_job *job);
     void (*done)(struct db_job *job, enum err result, const char *detail);
-    struct db_opening opening;
-    struct db_job *next;        /* the engine's */
-    struct event_list events;   /* the engine's: of the run that counts */
-    enum err result;            /* the engine's */
-    char detail[TX_DETAIL_MAX]; /* the engine's */
+    struct db_statement first;
+    struct db_job *next;        /* the driver's */
+    struct event_list events;   /* the driver's: of the run that counts */
+    enum err result;            /* the driver's */
+    char detail[TX_DETAIL_MAX]; /* the driver's */
 };
 
 enum err db_submit(struct db *db, struct db_job *job);
@@ -144,7 +158,7 @@ enum err db_write(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX
 /* Runs `run` in a read-only snapshot on the calling thread (blocking: never on an event loop). */
 enum err db_read(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX]);
 
-/* ---- the engine ---- */
+/* ---- the driver ---- */
 
 struct db_stats {
     uint64_t commits, transactions, failures;
@@ -167,7 +181,7 @@ struct db_ops {
     enum err (*rows_done)(struct db_rows *rows);
     enum err (*backup)(struct db *db, const char *path,
                        void (*progress)(void *arg, int done, int total), void *arg);
-    /* Of a shared engine; NULL elsewhere. */
+    /* Of a shared driver; NULL elsewhere. */
     enum err (*horizon)(struct db *db, uint64_t *id);
     enum err (*now)(struct db *db, int64_t *wall_ms, int64_t *error_us);
     void (*stats)(struct db *db, struct db_stats *out);
@@ -175,8 +189,8 @@ struct db_ops {
     void (*free)(struct db *db); /* after stop */
 };
 
-/* Called on the engine's thread after a job's COMMIT and before its done(), with its events and
- * those of others that were committed with it. */
+/* Called after a job's COMMIT and before its done(), with its events and those of others that were
+ * committed with it or since; one call at a time. May it wait? See 5. */
 typedef void (*db_commit_hook)(void *ctx, const struct event *events, size_t n);
 
 struct db {

@@ -7,16 +7,14 @@
  * damage: an event that is not understood is parked, never guessed.
  *
  * A version of a type is a meaning of the three fields. Rows outlive programs: the outbox and the
- * books may hold what an earlier release wrote. So raising a version in event.h comes with a lift
- * from the one before, one step each, and the code behind this file knows the present one alone.
- * Lifts stay for as long as any store may hold such a row; nothing is ever written back. */
+ * delivery store may hold what an earlier release wrote. So raising a version in event.h comes with
+ * a lift from the one before, one step each, and the code behind this file knows the present one
+ * alone. Lifts stay for as long as any store may hold such a row; nothing is ever written back. */
 #include "port/event.h"
 
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "base/id.h"
-#include "port/db.h"
 
 static const struct {
     struct str wire_name;
@@ -28,8 +26,6 @@ static const struct {
     EVENT_TABLE(EVENT_ROW)
 #undef EVENT_ROW
 };
-
-enum { PAYLOAD_MAX = 128 }; /* three numbers of twenty digits and their names */
 
 const char *event_wire_name(enum event_type type)
 {
@@ -248,35 +244,4 @@ enum event_unread event_read(uint64_t id, struct str wire_name, int64_t version,
     }
     *out = e;
     return EVENT_READ;
-}
-
-enum err event_from_row(uint64_t id, struct str wire_name, int64_t version, struct str payload,
-                        struct event *out)
-{
-    return event_read(id, wire_name, version, payload, out) == EVENT_READ ? OK : ERR_INVALID;
-}
-
-/* ---- emitting ---- */
-
-enum err outbox_emit(struct tx *tx, struct event e)
-{
-    CHECK(tx->writable && e.type < EVENT_TYPE_COUNT);
-    if (!e.id)
-        e.id = id_next(tx->ids);
-    e.version = types[e.type].version;
-    if (types[e.type].keep == EVENT_STORED) {
-        char memory[PAYLOAD_MAX];
-        struct buf payload = buf_over(memory, sizeof memory);
-        event_payload(&e, &payload);
-        CHECK(!payload.failed);
-        enum err error =
-            tx_exec(tx, "INSERT INTO outbox (id, type, version, payload) VALUES ($1, $2, $3, $4)",
-                    DB_ARGS(DB_I64(e.id), DB_TEXT(types[e.type].wire_name), DB_I64(e.version),
-                            DB_TEXT(buf_view(&payload))),
-                    NULL);
-        if (error)
-            return error;
-    }
-    event_list_add(&tx->events, &e);
-    return OK;
 }

@@ -95,6 +95,7 @@ enum event_keep event_keep(enum event_type type);
 bool event_type_parse(struct str wire_name, enum event_type *type);
 
 /* The payload column: {"actor":"…","object":"…","value":n}. */
+enum { EVENT_PAYLOAD_MAX = 128 }; /* three numbers of twenty digits and their names */
 void event_payload(const struct event *e, struct buf *out);
 
 /* Why a row could not be read. */
@@ -111,14 +112,12 @@ const char *event_unread_name(enum event_unread why); /* "UNKNOWN_TYPE" … */
  * one. On failure out->id alone is set: such an event is parked, never guessed. */
 enum event_unread event_read(uint64_t id, struct str wire_name, int64_t version, struct str payload,
                              struct event *out);
-/* The same; ERR_INVALID for whatever reason. */
-enum err event_from_row(uint64_t id, struct str wire_name, int64_t version, struct str payload,
-                        struct event *out);
 
 struct tx;
 struct id_gen;
 
 /* Makes `e` part of the transaction: gives it its id, unless the caller took one from tx->ids in
  * this run, because a row has to hold it; writes its outbox row when its type is STORED, and adds
- * it to the transaction's list for the commit hook. */
+ * it to the transaction's list for the commit hook. Defined in pipe/outbox.c, with the rest of the
+ * outbox table's SQL. */
 enum err outbox_emit(struct tx *tx, struct event e);

@@ -4,13 +4,9 @@
 #include "base/check.h"
 #include "base/str.h"
 
-static const struct {
-    const char *name;
-    int64_t target_ms;
-    bool ordered;
-} lanes[LANE_COUNT] = {
-#define LANE_ROW(name, wire, concurrency, rate, limit, target_ms, ordered)                         \
-    [LANE_##name] = {wire, target_ms, ordered},
+const struct lane_row lane_rows[LANE_COUNT] = {
+#define LANE_ROW(name, wire, concurrency, rate, limit, target_ms, ordered, local, use)             \
+    [LANE_##name] = {wire, concurrency, rate, limit, target_ms, ordered, local, USE_##use},
     LANE_TABLE(LANE_ROW)
 #undef LANE_ROW
 };
@@ -18,13 +14,13 @@ static const struct {
 const char *lane_name(enum lane lane)
 {
     CHECK(lane < LANE_COUNT);
-    return lanes[lane].name;
+    return lane_rows[lane].name;
 }
 
 bool lane_parse(struct str name, enum lane *lane)
 {
     for (int i = 0; i < LANE_COUNT; i++) {
-        if (str_eq(name, str_of(lanes[i].name))) {
+        if (str_eq(name, str_of(lane_rows[i].name))) {
             *lane = (enum lane)i;
             return true;
         }
@@ -32,14 +28,11 @@ bool lane_parse(struct str name, enum lane *lane)
     return false;
 }
 
-bool lane_is_ordered(enum lane lane)
+enum lane lane_for(enum lane_use use)
 {
+    int lane = 0;
+    while (lane < LANE_COUNT && lane_rows[lane].use != use)
+        lane++;
     CHECK(lane < LANE_COUNT);
-    return lanes[lane].ordered;
-}
-
-int64_t lane_target_ms(enum lane lane)
-{
-    CHECK(lane < LANE_COUNT);
-    return lanes[lane].target_ms;
+    return (enum lane)lane;
 }

@@ -24,26 +24,46 @@ enum audience_kind {
     TO_ACTOR,     /* the actor alone: members[0] is the account id itself, not a handle */
 };
 
+/* What the engine uses a lane for. */
+enum lane_use {
+    USE_RULES,  /* the work of the rules that name it */
+    USE_SMALL,  /* the same, until a walk has more than one batch: it moves on to the next two */
+    USE_ACTIVE, /* large fan-outs: people seen lately */
+    USE_REST,   /* large fan-outs: everybody else */
+    USE_REPLAY, /* whatever a replay begins, in the order of its rule's own lane */
+};
+
 /* name, wire name, batches at a time, batches per second (0: no limit), fan-outs that it holds at
- * most, freshness target in ms (0: none), ordered: events of one key (the actor) one after another.
- * The first lane is served first. */
+ * most, freshness target in ms (0: none), ordered: events of one key (the actor) one after another,
+ * local: the node that leads keeps its work to itself while little waits; use.
+ * The first lane is served first. A new lane is a row; the engine knows only what the row says. */
 /* clang-format off */
 #define LANE_TABLE(X)                                                                             \
-    X(MENTIONS, "mentions", 10, 0,   16384,  1000,   false) /* messages to those they name */     \
-    X(GRAPH,    "graph",    10, 0,   100000, 2000,   true)  /* one person's backfill or removal */ \
-    X(SMALL,    "small",    10, 0,   16384,  2000,   false) /* posts and messages to few */       \
-    X(ACTIVE,   "active",   10, 0,   10000,  5000,   false) /* large: people seen lately */       \
-    X(REST,     "rest",     10, 0,   10000,  30000,  false) /* large: everybody else */           \
-    X(CLEANUP,  "cleanup",  2,  400, 100000, 600000, false) /* deleted posts and accounts */      \
-    X(REPLAY,   "replay",   2,  0,   1000,   0,      false) /* in the rule's own order */
+    X(MENTIONS, "mentions", 10, 0,   16384,  1000,   false, true,  RULES)  /* to those named */   \
+    X(GRAPH,    "graph",    10, 0,   100000, 2000,   true,  true,  RULES)  /* one person's */     \
+    X(SMALL,    "small",    10, 0,   16384,  2000,   false, true,  SMALL)  /* posts, messages */  \
+    X(ACTIVE,   "active",   10, 0,   10000,  5000,   false, false, ACTIVE)                        \
+    X(REST,     "rest",     10, 0,   10000,  30000,  false, false, REST)                          \
+    X(CLEANUP,  "cleanup",  2,  400, 100000, 600000, false, false, RULES)  /* what is deleted */  \
+    X(REPLAY,   "replay",   2,  0,   1000,   0,      false, false, REPLAY)
 
 enum lane {
-#define LANE_ENUM(name, wire, concurrency, rate, limit, target_ms, ordered) LANE_##name,
+#define LANE_ENUM(name, wire, concurrency, rate, limit, target_ms, ordered, local, use) LANE_##name,
     LANE_TABLE(LANE_ENUM)
 #undef LANE_ENUM
     LANE_COUNT
 };
 /* clang-format on */
+
+struct lane_row {
+    const char *name;
+    uint32_t concurrency, rate;
+    size_t limit;
+    int64_t target_ms;
+    bool ordered, local;
+    enum lane_use use;
+};
+extern const struct lane_row lane_rows[LANE_COUNT];
 
 struct sink_env {
     struct db *db;
@@ -66,10 +86,11 @@ struct sink_result {
     int64_t retry_after_ms; /* with an error: what the other side asked for; 0: nothing */
 };
 
-/* Delivers to the members; idempotent, or behind an inbox. It checks what it adds against current
- * truth (or compares event ids), so that a late, repeated or replayed event never overwrites what a
- * newer one did. An error means "nothing counts, try again later"; ERR_UNKNOWN_COMMIT (class
- * RECONCILE) means that nobody knows whether it happened: it is never tried again blindly. */
+/* Delivers to the members; idempotent, or behind a dedup memory. It checks what it adds against
+ * current truth (or compares event ids), so that a late, repeated or replayed event never
+ * overwrites what a newer one did. An error means "nothing counts, try again later";
+ * ERR_UNKNOWN_COMMIT (class RECONCILE) means that nobody knows whether it happened: it is never
+ * tried again blindly. */
 typedef enum err (*sink_fn)(struct sink_env *env, const struct event *e, const uint64_t *members,
                             size_t n, struct sink_result *result);
 /* The same for several events, each with members of its own, or none. An error says nothing of any
@@ -81,8 +102,8 @@ struct sink_call {
     struct sink_result result;
 };
 typedef enum err (*sinks_fn)(struct sink_env *env, struct sink_call *calls, size_t n);
-/* The same for one member inside a transaction, for sinks whose effect is in truth and whose inbox
- * entry must commit with it. */
+/* The same for one member inside a transaction, for sinks whose effect is in truth and whose dedup
+ * memory entry must commit with it. */
 typedef enum err (*tx_sink_fn)(struct tx *tx, struct sink_env *env, const struct event *e,
                                uint64_t member, struct sink_result *result);
 
@@ -102,13 +123,13 @@ enum effect {
 };
 
 /* A consumer's memory of what it already did. */
-enum inbox_kind {
-    INBOX_OFF,      /* its sink is idempotent by itself */
-    INBOX_BY_EVENT, /* once for each (event, member) */
-    INBOX_BY_KEY,   /* once for each business key */
+enum dedup_kind {
+    DEDUP_OFF,      /* its sink is idempotent by itself */
+    DEDUP_BY_EVENT, /* once for each (event, member) */
+    DEDUP_BY_KEY,   /* once for each business key */
 };
 
-enum { INBOX_KEY_MAX = 120 };
+enum { DEDUP_KEY_MAX = 120 };
 
 struct rule {
     const char *consumer; /* "timelines"; with `on` it names the rule */
@@ -117,20 +138,21 @@ struct rule {
     const char *unwanted_as;              /* why `wants` says no, for an event's story */
     enum audience_kind audience;
     sink_fn sink;       /* or … */
-    tx_sink_fn tx_sink; /* … this one, with EFFECT_TRUTH and an inbox */
+    tx_sink_fn tx_sink; /* … this one, with EFFECT_TRUTH and a dedup memory */
     sink_fn rest_sink;  /* NULL: sink. For AUDIENCE_REST, those of a large audience who were not
-                           here lately; without an inbox */
+                           here lately; without a dedup memory */
     sinks_fn sinks;     /* NULL: none. For whole audiences that are small, where each call of the
-                           sink would be a trip; without an inbox */
-    enum lane lane; /* a walk in LANE_SMALL: moved to ACTIVE and REST when more than one batch */
-    uint16_t batch; /* members a call at most; with an inbox the sink gets them one by one */
+                           sink would be a trip; without a dedup memory */
+    enum lane lane;
+    uint16_t batch; /* members a call at most; with a dedup memory the sink gets them one by one */
     enum priority priority;
     enum effect effect;
     const char *channel; /* EFFECT_OUTSIDE: "email" …: what a replay must be allowed by name */
-    enum inbox_kind inbox;
+    enum dedup_kind dedup;
     void (*business_key)(const struct event *e, uint64_t member, struct buf *out); /* BY_KEY */
     int64_t target_ms;      /* freshness; 0: its lane's */
     bool visible;           /* do people notice when it is late? */
+    bool observed;          /* the fan-out observer hears how long events of its type took */
     const char *late_means; /* what they notice, or why nothing */
 };
 
@@ -142,5 +164,19 @@ static inline bool rule_walks(const struct rule *rule)
 
 const char *lane_name(enum lane lane);
 bool lane_parse(struct str name, enum lane *lane);
-bool lane_is_ordered(enum lane lane);
-int64_t lane_target_ms(enum lane lane);
+enum lane lane_for(enum lane_use use); /* the first one of that use */
+
+static inline bool lane_is_ordered(enum lane lane)
+{
+    return lane_rows[lane].ordered;
+}
+/* Is it one that large fan-outs move to? */
+static inline bool lane_is_large(enum lane lane)
+{
+    return lane_rows[lane].use == USE_ACTIVE || lane_rows[lane].use == USE_REST;
+}
+/* Does a fan-out of the rule move to the large lanes when it turns out to be large? */
+static inline bool rule_splits(const struct rule *rule)
+{
+    return rule_walks(rule) && lane_rows[rule->lane].use == USE_SMALL;
+}

@@ -81,7 +81,7 @@ def _():
     expect(fantail("serve", env={"FANTAIL_LOOPS": "99"}), 2, err="FANTAIL_LOOPS\\) is out of range: 0 to 64")
     expect(fantail("check", "--depth", "0"), 2, err="whole number from 1 to")
     expect(fantail("check", "--all", "--user", "ada"), 2, err="either --all or --user")
-    expect(fantail("key", "create"), 2, err="at least one --scope")
+    expect(fantail("key", "create"), 2, err="--scope SCOPE is required: act, admin or admin:read")
     expect(fantail("key", "frob"), 2, err="not create, list or revoke")
     expect(fantail("demo", "--people", "1"), 2, err="--people")
 
@@ -123,6 +123,13 @@ def _():
 
 
 # ---- no store ----
+
+@test("a setting given by its old name works and is warned about")
+def _():
+    done = expect(fantail("config", "--json", "--inbox-retention", "40d"), 0, err='"old":"inbox-retention","name":"dedup-retention"')
+    equal(json.loads(done.stdout)["dedup-retention"]["value"], "40d")
+    equal(fantail("config", "--dedup-retention", "40d").stderr, "")
+
 
 @test("commands that need a store say that there is none, and make none")
 def _():

@@ -379,7 +379,7 @@ def _():
     operator.post("/v1/admin/check", {"limit": 0}).problem(422)
     operator.post("/v1/admin/check", {"repair": "yes"}).problem(422)
     if is_cluster():
-        check("the node that leads" in operator.post("/v1/admin/save").problem(422)["detail"])
+        check("the leader saves" in operator.post("/v1/admin/save").problem(422)["detail"])
     else:
         check(int(operator.post("/v1/admin/save").expect(200).json["position"]) > 0)
     lane = operator.put("/v1/admin/lanes", {"lane": "cleanup", "rate": 77}).expect(200).json
@@ -444,6 +444,16 @@ def _():
     for lane in ("mentions", "graph", "small", "active", "rest", "cleanup"):
         check(f'fantail_lane_oldest_age_seconds{{lane="{lane}"}}' in metrics, lane)
     check(metrics['fantail_http_answers_total{route="posts_create",class="2xx"}'] > 0)
+
+
+@test("the admin status has every number that OpenAPI names, and no other")
+def _():
+    named = SERVER.anonymous.get("/openapi.json").expect(200).json["components"]["schemas"]["StatusNumbers"]["properties"]
+    status = SERVER.operator.get("/v1/admin/status").expect(200).json
+    for part in ("process", "views", "cards", "pages", "invalidation", "db", "http", "streams", "live", "auth", "audit", "celebrity"):
+        equal(sorted(status[part]), sorted(named[part]["properties"]), part)
+    for part in ("engine", "overload_guard", "groups"):
+        check(set(named[part]["properties"]) <= set(status[part]), part)
 
 
 @test("a request's trace is in the log; tokens, passwords and queries are not")

@@ -91,10 +91,10 @@ def _():
         equal(lane("small", True, server)["breaker"]["state"], "by hand")
         post = bob.post("/v1/posts", {"caption": "waits"}).expect(201).json["id"]
         event = event_of(post, server)
-        told = wait_until(lambda: (lambda s: s if s["in_flight"] else None)(story(event, server)), 20, "its unit")
+        told = wait_until(lambda: (lambda s: s if s["in_flight"] else None)(story(event, server)), 20, "its work item")
         check(told["state"] in ("pending", "published", "expanded"), told["state"])
-        unit = told["in_flight"][0]
-        equal((unit["consumer"], unit["lane"]), ("timelines", "small"))
+        item = told["in_flight"][0]
+        equal((item["consumer"], item["lane"]), ("timelines", "small"))
         equal(told["done_at"], None)
         check("in flight: timelines" in said("event", event, server=server))
         equal(lane("small", False, server)["breaker"]["state"], "running")

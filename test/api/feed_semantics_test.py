@@ -2,7 +2,7 @@
 """What a feed means: the newest posts by the people you follow now and by yourself, minus deleted, blocked and muted,
 newest first, to any depth. Push, pull, caps, backfill, dropped timelines and restarts may not change the answer.
 
-`World` keeps its own books in a few sets and says what every feed should be; the server is asked and compared. The
+`World` keeps its own model in a few sets and says what every feed should be; the server is asked and compared. The
 settings are tiny (a celebrity has three followers, a timeline holds ten posts), so that every mechanism is at work.
 """
 import os
@@ -572,19 +572,19 @@ def history(seed, acts, rounds, **settings):
                 raise
 
 
-@test("feed-equals-the-books-over-random-histories-with-restarts-and-kill-9")
+@test("feed-equals-the-model-over-random-histories-with-restarts-and-kill-9")
 def _():
     for seed in range(60 if LONG else 3 if is_cluster() else 8):
         history(seed, 60, 5)
 
 
-@test("feed-equals-the-books-when-timelines-are-dropped-all-the-time")
+@test("feed-equals-the-model-when-timelines-are-dropped-all-the-time")
 def _():
     for seed in range(100, 120 if LONG else 101 if is_cluster() else 102):
         history(seed, 60, 4, inactive_after="1s")
 
 
-@test("feed-equals-the-books-with-a-cache-that-holds-little")
+@test("feed-equals-the-model-with-a-cache-that-holds-little")
 def _():
     for seed in range(200, 230 if LONG else 201 if is_cluster() else 204):
         history(seed, 60, 4, card_cache="1M", snapshot_every="1s")

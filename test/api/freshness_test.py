@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""What is late, and what is at risk: freshness, health, status, metrics, stopped lanes and the brake."""
+"""What is late, and what is at risk: freshness, health, status, metrics, stopped lanes and the overload guard."""
 import os
-import re
 import subprocess
 import sys
 
@@ -31,10 +30,7 @@ def cells(server):
 
 
 def metric(server, name):
-    text = server.anonymous.get("/metrics").expect(200).text
-    found = re.search(rf"^fantail_{re.escape(name)} (\S+)$", text, re.M)
-    check(found, f"there is no fantail_{name}")
-    return float(found[1])
+    return server.metrics()["fantail_" + name]
 
 
 def status_text(server):
@@ -111,7 +107,7 @@ def _():
         check("no such lane" in server.operator.put("/v1/admin/lanes", {"lane": "fast", "stopped": True}).problem(422)["detail"])
 
 
-@test("status-has-states-breakers-brake-and-duplicates")
+@test("status-has-states-breakers-overload-guard-and-duplicates")
 def _():
     with Server(rate_auth=0) as server:
         people(server)
@@ -120,46 +116,46 @@ def _():
         status = server.operator.get("/v1/admin/status").expect(200).json
         equal(set(status["engine"]["states"]), {"pending", "published", "expanded", "delayed", "waiting", "dead", "parked",
                                                 "dropped", "discarded", "settled", "archived"})
-        equal(status["engine"]["duplicates"], {"bus": 0, "inbox": 0, "unknown": 0})
-        equal((status["engine"]["blocked_keys"], status["brake"]["level"]), (0, 0))
-        check(status["brake"]["free_bytes"] > 0 and "worst_ms" in status["headline"])
-        for name in ('event_states{state="settled"}', "brake_level", "disk_free_bytes", 'duplicates_total{kind="bus"}',
+        equal(status["engine"]["duplicates"], {"bus": 0, "dedup": 0, "unknown": 0})
+        equal((status["engine"]["blocked_keys"], status["overload_guard"]["level"]), (0, 0))
+        check(status["overload_guard"]["free_bytes"] > 0 and "worst_ms" in status["headline"])
+        for name in ('event_states{state="settled"}', "overload_guard_level", "disk_free_bytes", 'duplicates_total{kind="bus"}',
                      'deliveries{consumer="timelines",state="dead"}', "events_dropped_total"):
             metric(server, name)
 
 
-@test("brake-at-its-first-level-refuses-bulk-work-alone")
+@test("overload-guard-at-its-first-level-refuses-bulk-work-alone")
 def _():
-    with Server(rate_auth=0, brake_backlog=20) as server:
+    with Server(rate_auth=0, guard_backlog=20) as server:
         _, bob = people(server)
         lane(server, "small", True)
         for number in range(13):
             bob.post("/v1/posts", {"caption": str(number)}).expect(201)
-        wait_until(lambda: health(server)["brake"]["level"] == 1, 20, "level 1")
+        wait_until(lambda: health(server)["overload_guard"]["level"] == 1, 20, "level 1")
         line = b'{"type":"account","username":"later"}\n'
         ndjson = {"Content-Type": "application/x-ndjson"}
         server.operator.post("/v1/admin/import", raw=line, headers=ndjson).problem(503)
         bob.post("/v1/posts", {"caption": "still taken"}).expect(201)
         lane(server, "small", False)
         wait_until(lambda: server.operator.post("/v1/admin/import", raw=line, headers=ndjson).status == 200, 20,
-                   "the brake to end")
+                   "the overload guard to end")
 
 
-@test("brake-refuses-what-makes-the-store-grow-and-nothing-else")
+@test("overload-guard-refuses-what-makes-the-store-grow-and-nothing-else")
 def _():
-    with Server(rate_auth=0, brake_backlog=10) as server:
+    with Server(rate_auth=0, guard_backlog=10) as server:
         ada, bob = people(server)
         mine = ada.post("/v1/posts", {"caption": "before"}).expect(201).json["id"]
         admin = server.key("admin")
         lane(server, "small", True)
         for number in range(12):
             bob.post("/v1/posts", {"caption": str(number)}).expect(201, 503)
-        told = wait_until(lambda: (lambda h: h if h["brake"]["level"] == 2 else None)(health(server)), 20, "level 2")
+        told = wait_until(lambda: (lambda h: h if h["overload_guard"]["level"] == 2 else None)(health(server)), 20, "level 2")
         equal(told["verdict"], "at risk")
-        check(told["brake"]["why"], str(told["brake"]))
+        check(told["overload_guard"]["why"], str(told["overload_guard"]))
         refused = bob.post("/v1/posts", {"caption": "no"})
         problem = refused.problem(503)
-        check(told["brake"]["why"].split("(")[0].strip() in problem["detail"], problem["detail"])
+        check(told["overload_guard"]["why"].split("(")[0].strip() in problem["detail"], problem["detail"])
         equal(refused.headers["retry-after"], "5")
         bob.post(f"/v1/posts/{mine}/comments", {"body": "no"}).problem(503)
         server.anonymous.post("/v1/accounts", {"username": "newcomer", "password": "correct horse battery"}).problem(503)
@@ -171,11 +167,11 @@ def _():
         ada.patch(f"/v1/posts/{mine}", {"caption": "edited"}).expect(200)
         server.anonymous.post("/v1/sessions", {"username": "ada", "password": "correct horse battery"}).expect(201)
         ada.delete(f"/v1/posts/{mine}").expect(204)
-        equal(metric(server, "brake_level"), 2)
-        check(metric(server, "http_braked_total") >= 4)
+        equal(metric(server, "overload_guard_level"), 2)
+        check(metric(server, "http_overload_guard_total") >= 4)
         check("AT RISK" in status_text(server))
         lane(server, "small", False)
-        wait_until(lambda: health(server)["brake"]["level"] == 0, 20, "the brake to end")
+        wait_until(lambda: health(server)["overload_guard"]["level"] == 0, 20, "the overload guard to end")
         bob.post("/v1/posts", {"caption": "yes"}).expect(201)
 
 

@@ -60,7 +60,7 @@ def _():
     equal(answer["deliveries"], 216000)
     equal(sum(c["inflow"] for c in answer["consumers"]), 600)
     equal(answer["consumers"][3]["recovery_s"], 540)
-    equal(answer["consumers"][3]["inbox_entries"], 150 * 7 * 86400)
+    equal(answer["consumers"][3]["dedup_entries"], 150 * 7 * 86400)
     equal(answer["measured"], False)
 
 

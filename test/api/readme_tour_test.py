@@ -34,7 +34,7 @@ def _():
             check('"like_count": 1' in out and '"liked": true' in out, out)
             check("Marvellous." in out, out)
             ids = re.findall(r"^\d{15,19}$", out, re.M)
-            equal(len(ids), 1, "the replayed post's id is printed once")
+            equal(len(ids), 1, "the repeated post's id is printed once")
             check("\n204\n0\n" in out, "after the delete the feed is empty: " + out)
             equal(out.count('"seq": 3,\n  "kind": "message"'), 2, "the same client_id is the same message: " + out)
             check('{"group":"Engines","unread":1,"mentions":1,"last":"At one, @ada.l"}' in out, out)

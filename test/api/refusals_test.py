@@ -41,43 +41,43 @@ def refused(done, *words):
 
 @test("refusals-a-duplicate-memory-shorter-than-the-replay-window-with-both-numbers")
 def _():
-    refused(start("--inbox-retention", "3d", "--retain-events", "14d", "--retain-dead", "1d"),
-            "inbox-retention 3 days", "retain-events 14 days", "a replay could repeat", "inbox-retention to at least 14 days")
+    refused(start("--dedup-retention", "3d", "--retain-events", "14d", "--retain-dead", "1d"),
+            "dedup-retention 3 days", "retain-events 14 days", "a replay could repeat", "dedup-retention to at least 14 days")
 
 
 @test("refusals-a-duplicate-memory-shorter-than-dead-letters-are-kept-with-both-numbers")
 def _():
-    refused(start("--inbox-retention", "3d", "--retain-events", "1d", "--retain-dead", "10d"),
-            "inbox-retention 3 days", "retain-dead 10 days", "re-driving one could repeat",
-            "inbox-retention to at least 10 days")
+    refused(start("--dedup-retention", "3d", "--retain-events", "1d", "--retain-dead", "10d"),
+            "dedup-retention 3 days", "retain-dead 10 days", "re-driving one could repeat",
+            "dedup-retention to at least 10 days")
 
 
 @test("refusals-the-longer-of-the-two-is-what-the-memory-is-compared-with")
 def _():
-    refused(start("--inbox-retention", "3d", "--retain-events", "14d"), "3 days", "retain-dead 30 days", "at least 30 days")
-    refused(start("--inbox-retention", "36h", "--retain-events", "2d", "--retain-dead", "90m"),
+    refused(start("--dedup-retention", "3d", "--retain-events", "14d"), "3 days", "retain-dead 30 days", "at least 30 days")
+    refused(start("--dedup-retention", "36h", "--retain-events", "2d", "--retain-dead", "90m"),
             "36 hours", "retain-events 2 days")
 
 
 @test("refusals-hold-wherever-the-settings-come-from")
 def _():
-    refused(start(env={"FANTAIL_INBOX_RETENTION": "3d", "FANTAIL_RETAIN_EVENTS": "14d", "FANTAIL_RETAIN_DEAD": "1d"}),
+    refused(start(env={"FANTAIL_DEDUP_RETENTION": "3d", "FANTAIL_RETAIN_EVENTS": "14d", "FANTAIL_RETAIN_DEAD": "1d"}),
             "3 days", "14 days")
-    refused(start("--retain-events", "14d", conf="inbox-retention = 3d\nretain-dead = 1d\n"), "3 days", "14 days")
+    refused(start("--retain-events", "14d", conf="dedup-retention = 3d\nretain-dead = 1d\n"), "3 days", "14 days")
 
 
 @test("refusals-a-memory-as-long-as-both-is-enough")
 def _():
-    with Server(inbox_retention="14d", retain_events="14d", retain_dead="14d") as server:
+    with Server(dedup_retention="14d", retain_events="14d", retain_dead="14d") as server:
         server.anonymous.get("/readyz").expect(200)
         server.restart(hard=True)
         server.stop()
         try:
-            server.start(inbox_retention="13d")
+            server.start(dedup_retention="13d")
             raise AssertionError("it started")
         except AssertionError as error:
             check("ended with 1" in str(error) and "13 days" in str(error), str(error))
-        server.start(inbox_retention="14d", retain_dead=0)  # no consumer remembers: dead letters may wait for ever
+        server.start(dedup_retention="14d", retain_dead=0)  # no consumer remembers: dead letters may wait for ever
 
 
 if __name__ == "__main__":

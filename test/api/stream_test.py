@@ -85,7 +85,7 @@ def _():
         equal(stream.ended, False)
 
 
-@test("a-message-is-hinted-at-with-its-number-to-every-member-and-to-nobody-else")
+@test("a-message-is-told-with-its-number-to-every-member-and-to-nobody-else")
 def _():
     ada, bob, eve = people("ada", "bob", "eve")
     group, other = make(ada, bob), make(ada, eve)
@@ -99,7 +99,7 @@ def _():
         equal(at_bob.all("group", group=other), [])
 
 
-@test("what-happened-between-two-hints-is-read-from-the-log-at-once")
+@test("what-happened-between-two-live-events-is-read-from-the-log-at-once")
 def _():
     ada, bob = people("ada", "bob")
     group = make(ada, bob)
@@ -109,10 +109,10 @@ def _():
         seqs = [say(ada, group, f"m{i}") for i in range(20)]
         ada.patch(f"/v1/groups/{group}/messages/{seqs[0]}", {"body": "changed"}).expect(200)
         last = say(ada, group)
-        # Whatever a hint names is in the log when the hint arrives, and so is everything below it.
-        hint = wait_until(lambda: next(iter(reversed(stream.all("group", group=group))), None), 15, "a hint")
+        # Whatever a live event names is in the log when it arrives, and so is everything below it.
+        event = wait_until(lambda: next(iter(reversed(stream.all("group", group=group))), None), 15, "a live event")
         entries = log(bob, group, first)
-        check(entries[-1][0] >= hint["seq"])
+        check(entries[-1][0] >= event["seq"])
         equal([seq for seq, _ in entries], list(range(first + 1, entries[-1][0] + 1)))
         stream.wait("group", group=group, seq=last)
         equal(log(bob, group, last - 2), [(last - 1, "edit"), (last, "message")])
@@ -134,10 +134,10 @@ def _():
         stream.wait("group", group=other)
         SERVER.drain()
         after = stream.all("group", group=group)[before:]
-        check(all(hint["seq"] < seq - 4 for hint in after), f"told after leaving: {after}")
+        check(all(event["seq"] < seq - 4 for event in after), f"told after leaving: {after}")
 
 
-@test("every-entry-of-the-log-is-hinted-at-with-its-number")
+@test("every-entry-of-the-log-is-told-with-its-number")
 def _():
     ada, bob, cat, dan = people("ada", "bob", "cat", "dan")
     group = make(ada, bob, cat)
@@ -165,9 +165,9 @@ def _():
         equal(kinds, ["edit", "delete", "moderation", "rename", "history", "role", "join", "leave"])
         at_dan.wait("group", group=group, seq=seq)
         for stream in (at_ada, at_bob, at_dan):
-            numbers = [hint["seq"] for hint in stream.all("group", group=group)]
+            numbers = [event["seq"] for event in stream.all("group", group=group)]
             equal(numbers, sorted(numbers), "numbers do not go back")
-        check(all(hint["seq"] > seq - 2 for hint in at_dan.all("group", group=group)), "before dan was there")
+        check(all(event["seq"] > seq - 2 for event in at_dan.all("group", group=group)), "before dan was there")
 
 
 @test("an-entry-that-is-no-message-neither-counts-as-unread-nor-moves-a-group-up")
@@ -262,7 +262,7 @@ def _():
         check(all(e["seq"] >= seqs[0] for e in at_ada.all("read", group=group)), "ada's own marks alone")
 
 
-@test("a-post-in-the-feed-is-hinted-at-unless-its-author-is-muted")
+@test("a-post-in-the-feed-is-told-unless-its-author-is-muted")
 def _():
     ada, bob, eve = people("ada", "bob", "eve")
     for author in (bob, eve):
@@ -286,12 +286,12 @@ def _():
         SERVER.drain()
 
         def told():
-            hints = {h["group"]: h["seq"] for h in stream.all("group")}
-            return len(stream.all("hello")) > 1 or all(hints.get(g) == last[g] for g in groups)
+            events = {h["group"]: h["seq"] for h in stream.all("group")}
+            return len(stream.all("hello")) > 1 or all(events.get(g) == last[g] for g in groups)
         wait_until(told, 15, "every group, or another hello")
 
 
-@test("no-hint-is-lost-while-everybody-talks-at-once")
+@test("no-live-event-is-lost-while-everybody-talks-at-once")
 def _():
     members = people("ada", "bob", "cat", "dan", "eve")
     groups = [make(members[i % 5], *members[:i % 5], *members[i % 5 + 1:]) for i in range(12)]
@@ -317,8 +317,8 @@ def _():
     for stream in streams:
         for group, seq in last.items():
             stream.wait("group", group=group, seq=seq)
-            hints = [h["seq"] for h in stream.all("group", group=group)]
-            equal(hints, sorted(hints), "numbers do not go back")
+            events = [h["seq"] for h in stream.all("group", group=group)]
+            equal(events, sorted(events), "numbers do not go back")
         stream.close()
 
 
@@ -365,7 +365,7 @@ def _():
             seq = say(ada, make(ada, bob))
             at_bob.wait("group", seq=seq)
             before = rss(server)
-            # Each group is a hint of its own that cannot take another's place: a buffer is full after about a thousand.
+            # Each group is a live event of its own that cannot take another's place: a buffer is full after about a thousand.
             for made in range(4000):
                 group = make(ada, bob)
                 if made % 100 == 0:

@@ -129,7 +129,7 @@ def _():
 
 
 def delivered(node):
-    return sum(v for k, v in node.metrics().items() if k.startswith("fantail_lane_delivered_total"))
+    return node.metrics().total("fantail_lane_delivered_total")
 
 
 @test("roles-divide-the-work")

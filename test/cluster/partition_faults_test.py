@@ -18,12 +18,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support.cluster import Cluster, Crowd, leads, put_proxies, value
 from support.place import sql
 from support.proxy import COMMIT, SCRIPT
-from support.server import check, diag, equal, main, test, wait_until
+from support.server import Metrics, check, diag, equal, main, test, wait_until
 
 LONG = os.environ.get("FANTAIL_TEST_LONG") == "1"
 MISFORTUNE_S = 600 if LONG else 40
 REPLACED_S = 15  # a lease is over after 3 s; the rest is patience with a busy machine
-ASIDE_S = 40     # who does not reach the store writes nothing after 20 s, and its beat may hang before that
+QUARANTINE_S = 40     # who does not reach the store writes nothing after 20 s, and its beat may hang before that
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ def _():
                 status = say(leader, stray, "cut off")
                 check(status in (0, 503), f"a node without a store answered {status}")
                 equal(count(cluster, "cut off"), 0, "a write at the node that was cut off")
-                wait_until(lambda: ready(leader).status == 503, ASIDE_S, "the node to step aside")
+                wait_until(lambda: ready(leader).status == 503, QUARANTINE_S, "the node to be quarantined")
                 equal(ready(leader).json["dependencies"]["db"], "away")
                 crowd.await_more(30)
             await_back(cluster, leader, stray, "back again")
@@ -108,16 +108,16 @@ def _():
             with cut_off(leader, "postgres"):
                 await_another_leader(cluster, leader)
                 wait_until(lambda: not leads(leader), REPLACED_S, "the one cut off to know that it does not lead")
-                wait_until(lambda: ready(leader).status == 503, ASIDE_S, "the node to step aside")
+                wait_until(lambda: ready(leader).status == 503, QUARANTINE_S, "the node to be quarantined")
                 equal(ready(leader).json["dependencies"]["db"], "away")
-                equal(say(leader, stray, "aside"), 503)
+                equal(say(leader, stray, "quarantined"), 503)
                 crowd.await_more(30)
             await_back(cluster, leader, stray, "back again")
             crowd.await_more(20)
         crowd.verify()
 
 
-@test("a-node-cut-off-from-redis-steps-aside-while-others-are-not")
+@test("a-node-cut-off-from-redis-is-quarantined-while-others-are-not")
 def _():
     with Cluster(nodes=3, proxies=True) as cluster:
         crowd = Crowd(cluster)
@@ -128,12 +128,12 @@ def _():
         with crowd.writing():
             crowd.await_more(30)
             with cut_off(victim, "redis"):
-                wait_until(lambda: ready(victim).status == 503, ASIDE_S, "the node to step aside")
-                equal(ready(victim).json["status"], "aside")
+                wait_until(lambda: ready(victim).status == 503, QUARANTINE_S, "the node to be quarantined")
+                equal(ready(victim).json["status"], "quarantined")
                 equal(ready(victim).json["dependencies"]["views"], "away")
                 equal(ready(victim).json["dependencies"]["db"], "up")
-                equal(say(victim, stray, "aside"), 503)
-                equal(count(cluster, "aside"), 0)
+                equal(say(victim, stray, "quarantined"), 503)
+                equal(count(cluster, "quarantined"), 0)
                 for node in others:
                     equal(ready(node).status, 200)
                     equal(say(node, stray, f"others {node.port}"), 201)
@@ -354,8 +354,8 @@ def await_another_leader_than(far, near):
     began = time.monotonic()
     wait_until(lambda: any(leads(n) for n in near), REPLACED_S, "another leader")
     diag(f"another node led after {time.monotonic() - began:.1f} s")
-    control = lambda: far.operator.get("/metrics", timeout=10).text
-    wait_until(lambda: "fantail_node_leads 0" in control(), REPLACED_S, "the one cut off to know that it does not lead")
+    control = lambda: Metrics(far.operator.get("/metrics", timeout=10).text)
+    wait_until(lambda: control()["fantail_node_leads"] == 0, REPLACED_S, "the one cut off to know that it does not lead")
 
 
 def far_says(node, author, caption):

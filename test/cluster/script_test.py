@@ -134,6 +134,11 @@ def _():
         check("node-1/log" in done.stdout and "listening" in done.stdout, done.stdout)
 
 
+def heed_interrupts():
+    """In a child: a test that runs in the background inherits that SIGINT is ignored, and a shell cannot undo that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @test("a-start-that-is-interrupted-leaves-nothing-running")
 def _():
     for word, number, whole_group in (("postgres", signal.SIGINT, True), ("node-1", signal.SIGINT, True),
@@ -141,7 +146,7 @@ def _():
         with Folder() as folder:
             with subprocess.Popen(folder.words("start", "--nodes", "1", "--port", free_block()),
                                   stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-                                  env=folder.environment()) as start:
+                                  preexec_fn=heed_interrupts, env=folder.environment()) as start:
                 for line in start.stderr:
                     if f"starting {word}" in line:
                         break

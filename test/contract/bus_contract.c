@@ -1,7 +1,7 @@
-/* The bus port's contract (src/port/bus.h), line by line, against every engine in the table below.
- * Time is handed in by the tests. An engine that is exact answers at once; behind a network (exact
+/* The bus port's contract (src/port/bus.h), line by line, against every driver in the table below.
+ * Time is handed in by the tests. A driver that is exact answers at once; behind a network (exact
  * is false) the tests wait for what must come, and before they say that nothing comes they wait
- * until the engine has nothing ready. No connection breaks here: so all lines hold for all. */
+ * until the driver has nothing ready. No connection breaks here: so all lines hold for all. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -19,13 +19,13 @@
 #include "base/rand.h"
 #include "broker.h"
 #include "bus/local.h"
+#include "bus/local_first.h"
 #include "bus/rabbitmq.h"
-#include "bus/spill.h"
 #include "port/bus.h"
 
 enum { LANES = 4, QUIET = 3, LIMIT = 100, ROOM = 30, PATIENCE_S = 20 };
 
-/* A place is where an engine that keeps messages keeps them: a new one for each test. */
+/* A place is where a driver that keeps messages keeps them: a new one for each test. */
 struct factory {
     const char *name;
     struct bus *(*open)(const size_t *limits, const char *place);
@@ -75,8 +75,8 @@ static void forget_rabbitmq(const char *place)
 }
 
 /* The room here and the limit there are the limit together; the quiet lane has no room here. */
-static struct bus *spill_over(struct bus *(*open)(const size_t *limits, const char *place),
-                              const size_t *limits, const char *place)
+static struct bus *local_first_over(struct bus *(*open)(const size_t *limits, const char *place),
+                                    const size_t *limits, const char *place)
 {
     size_t here[LANES], there[LANES];
     for (int i = 0; i < LANES; i++) {
@@ -86,28 +86,29 @@ static struct bus *spill_over(struct bus *(*open)(const size_t *limits, const ch
     struct bus *remote = open(there, place);
     if (!remote)
         return NULL;
-    struct bus *b = bus_spill_new(bus_local_new(LANES, here), remote, (1U << QUIET) - 1, ROOM);
-    bus_spill_hold(b, true);
+    struct bus *b =
+        bus_local_first_new(bus_local_new(LANES, here), remote, (1U << QUIET) - 1, ROOM);
+    bus_local_first_hold(b, true);
     return b;
 }
 
-static struct bus *open_spill(const size_t *limits, const char *place)
+static struct bus *open_local_first(const size_t *limits, const char *place)
 {
-    return spill_over(open_local, limits, place);
+    return local_first_over(open_local, limits, place);
 }
 
-static struct bus *open_spill_rabbitmq(const size_t *limits, const char *place)
+static struct bus *open_local_first_rabbitmq(const size_t *limits, const char *place)
 {
-    return spill_over(open_rabbitmq, limits, place);
+    return local_first_over(open_rabbitmq, limits, place);
 }
 
 static const struct factory factories[] = {
     {"local", open_local, forget_local, true},
-    {"spill", open_spill, forget_local, false},
+    {"local-first", open_local_first, forget_local, false},
     {"rabbitmq", open_rabbitmq, forget_rabbitmq, true},
-    {"spill-rabbitmq", open_spill_rabbitmq, forget_rabbitmq, false},
+    {"local-first-rabbitmq", open_local_first_rabbitmq, forget_rabbitmq, false},
 };
-enum { ENGINES_HERE = 2 }; /* the first ones need no network */
+enum { DRIVERS_HERE = 2 }; /* the first ones need no network */
 
 struct fixture {
     const struct factory *factory;
@@ -149,7 +150,7 @@ static bool keeps_order(void **state)
 static struct bus_message message(uint16_t lane, uint64_t id)
 {
     return (struct bus_message){
-        .event = {.id = id, .actor = id * 10}, .lane = lane, .seat = id * 7};
+        .event = {.id = id, .actor = id * 10}, .lane = lane, .slot = id * 7};
 }
 
 static void publish(struct bus *b, uint16_t lane, uint64_t id)
@@ -237,7 +238,7 @@ static void a_message_is_carried_whole(void **state)
         .cursor = {.part = AUDIENCE_REST, .active_since_ms = 10, .started_ms = 11, .after = 12},
         .until = 13,
         .kind = 14,
-        .seat = UINT64_MAX,
+        .slot = UINT64_MAX,
         .owner = 15,
         .replay = 16,
         .term = UINT64_MAX - 17,
@@ -257,7 +258,7 @@ static void a_message_is_carried_whole(void **state)
     };
     assert_int_equal(bus_publish(b, &m), OK);
     struct bus_message out = take(b, 1, 0);
-    m.tag = out.tag; /* the engine's own */
+    m.tag = out.tag; /* the driver's own */
     assert_int_equal(out.event.id, 5);
     assert_int_equal(out.event.type, EVENT_POST_DELETED);
     assert_int_equal(out.event.version, 3);
@@ -275,7 +276,7 @@ static void a_message_is_carried_whole(void **state)
     assert_false(out.cursor.end);
     assert_int_equal(out.until, 13);
     assert_int_equal(out.kind, 14);
-    assert_true(out.seat == UINT64_MAX);
+    assert_true(out.slot == UINT64_MAX);
     assert_int_equal(out.owner, 15);
     assert_int_equal(out.replay, 16);
     assert_true(out.term == UINT64_MAX - 17);
@@ -432,7 +433,7 @@ static void a_retried_message_comes_back_as_it_was_given_back(void **state)
     assert_int_equal(m.cursor.after, 77);
     assert_int_equal(m.cursor.part, AUDIENCE_REST);
     assert_int_equal(m.until, 88);
-    assert_int_equal(m.seat, 7);
+    assert_int_equal(m.slot, 7);
     bus_ack(b, &m);
 }
 
@@ -673,7 +674,7 @@ static void a_quiet_lane_has_its_limit(void **state)
 static const struct {
     const char *name;
     CMUnitTestFunction run;
-    bool is_of_order; /* not for engines made of two */
+    bool is_of_order; /* not for drivers made of two */
 } contract[] = {
     CONTRACT(a_message_is_carried_whole),
     CONTRACT(a_taken_message_is_given_to_nobody_else),
@@ -697,14 +698,14 @@ static const struct {
     CONTRACT(a_quiet_lane_has_its_limit),
 };
 
-/* One group for all engines: a test run has one plan. */
+/* One group for all drivers: a test run has one plan. */
 int main(void)
 {
     static struct fixture fixtures[COUNT_OF(factories)];
     static struct CMUnitTest tests[COUNT_OF(factories) * COUNT_OF(contract)];
     static char names[COUNT_OF(tests)][100];
-    size_t engines = broker_url() ? COUNT_OF(factories) : ENGINES_HERE, n = 0;
-    for (size_t i = 0; i < engines; i++) {
+    size_t drivers = broker_url() ? COUNT_OF(factories) : DRIVERS_HERE, n = 0;
+    for (size_t i = 0; i < drivers; i++) {
         fixtures[i].factory = &factories[i];
         for (size_t line = 0; line < COUNT_OF(contract); line++) {
             if (contract[line].is_of_order && !factories[i].keeps_order)

@@ -41,7 +41,7 @@ int fatal_calls(struct world *w)
 enum err try_open(struct world *w, char detail[TX_DETAIL_MAX])
 {
     id_gen_init(&w->ids, &w->clock.clock, 1);
-    enum err e = w->engine->open(w->folder, &w->limits, &w->ids, &w->db, detail);
+    enum err e = w->driver->open(w->folder, &w->limits, &w->ids, &w->db, detail);
     if (e)
         return e;
     w->db->on_commit = on_commit;
@@ -78,7 +78,7 @@ int set_up(void **state)
 {
     struct world *w = calloc(1, sizeof *w);
     CHECK(w);
-    w->engine = *state;
+    w->driver = *state;
     snprintf(w->folder, sizeof w->folder, "/tmp/fantail-db-XXXXXX");
     CHECK(mkdtemp(w->folder));
     w->limits = (struct store_limits){1000, 64, 3, 2000};
@@ -149,8 +149,8 @@ void add_done(struct db_job *job, enum err result, const char *detail)
     a->dones++;
     a->result = result;
     snprintf(a->detail, sizeof a->detail, "%s", detail);
-    if (a->world->engine->count_syncs)
-        a->syncs_at_done = a->world->engine->count_syncs();
+    if (a->world->driver->count_syncs)
+        a->syncs_at_done = a->world->driver->count_syncs();
     if (a->id)
         note(a->world, result ? "failed(%llu) " : "done(%llu) ", (unsigned long long)a->id);
     sem_post(&a->finished);

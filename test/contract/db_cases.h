@@ -1,7 +1,7 @@
-/* What the cases of the db contract share: an engine under test, the world of one test, and a job
+/* What the cases of the db contract share: a driver under test, the world of one test, and a job
  * to submit.
  *
- * Jobs run on the engine's thread, so they only take notes; assertions are made on the test's. To
+ * Jobs run on the driver's thread, so they only take notes; assertions are made on the test's. To
  * put several jobs into one group, a first job holds the writer until all are queued. */
 #pragma once
 
@@ -29,14 +29,14 @@ struct store_limits {
     int64_t read_wait_ms;
 };
 
-struct engine {
+struct driver {
     const char *name;
     const char *kind; /* what the test program's argument chooses by */
     enum err (*open)(const char *folder, const struct store_limits *limits, struct id_gen *ids,
                      struct db **out, char detail[TX_DETAIL_MAX]);
     bool parallel;  /* jobs run several at a time: only those with a common key keep an order */
     bool no_backup; /* its own tools do that */
-    /* NULL: cannot be arranged for this engine */
+    /* NULL: cannot be arranged for this driver */
     void (*set_full)(bool full);
     void (*set_sync_fails)(bool fails);
     uint64_t (*count_syncs)(void);
@@ -45,7 +45,7 @@ struct engine {
 enum { NOTES_MAX = 4096 };
 
 struct world {
-    const struct engine *engine;
+    const struct driver *driver;
     char folder[128];
     struct store_limits limits;
     struct manual_clock clock;
@@ -57,7 +57,7 @@ struct world {
     int fatal_calls;
 };
 
-int set_up(void **state); /* *state: the engine; then the world */
+int set_up(void **state); /* *state: the driver; then the world */
 int tear_down(void **state);
 
 enum err try_open(struct world *w, char detail[TX_DETAIL_MAX]);
@@ -126,8 +126,8 @@ enum err compare_both(struct tx *tx, void *balance);
     X(later_jobs_see_what_earlier_ones_wrote)                                                      \
     X(jobs_with_a_common_key_are_told_in_commit_order)                                             \
     X(one_of_many_who_check_then_write_succeeds)                                                   \
-    X(each_job_gets_its_own_opening)                                                               \
-    X(an_opening_goes_with_its_job)                                                                \
+    X(each_job_gets_its_own_first_statement)                                                       \
+    X(a_first_statement_goes_with_its_job)                                                         \
     X(a_conflict_ends_the_statement_not_the_transaction)                                           \
     X(a_swallowed_failure_does_not_commit)                                                         \
     X(a_read_is_one_snapshot)                                                                      \

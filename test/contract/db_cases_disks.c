@@ -6,7 +6,7 @@ void a_full_disk_refuses_writes_and_recovers(void **state)
     struct world *w = *state;
     struct db_stats s;
     assert_int_equal(add_account(w, 1), OK);
-    w->engine->set_full(true);
+    w->driver->set_full(true);
     struct add adds[3];
     for (size_t i = 0; i < COUNT_OF(adds); i++) {
         add_init(&adds[i], w, 10 + i);
@@ -19,7 +19,7 @@ void a_full_disk_refuses_writes_and_recovers(void **state)
     db_stats(w->db, &s);
     assert_true(s.full);
     assert_int_equal(accounts(w), 1); /* reads go on */
-    w->engine->set_full(false);
+    w->driver->set_full(false);
     assert_int_equal(add_account(w, 2), OK);
     db_stats(w->db, &s);
     assert_false(s.full);
@@ -32,7 +32,7 @@ void a_failed_sync_is_final(void **state)
 {
     struct world *w = *state;
     assert_int_equal(add_account(w, 1), OK);
-    w->engine->set_sync_fails(true);
+    w->driver->set_sync_fails(true);
     struct add adds[4];
     for (size_t i = 0; i < COUNT_OF(adds); i++) {
         add_init(&adds[i], w, 10 + i);
@@ -45,7 +45,7 @@ void a_failed_sync_is_final(void **state)
     for (size_t i = 0; i < COUNT_OF(adds); i++)
         assert_int_equal(adds[i].result, ERR_UNKNOWN_COMMIT);
     /* Also when the disk behaves again: what it holds is unknown. */
-    w->engine->set_sync_fails(false);
+    w->driver->set_sync_fails(false);
     assert_int_equal(add_account(w, 20), ERR_STORAGE_FAILED);
     assert_int_equal(fatal_calls(w), 1);
     assert_int_equal(accounts(w), 1);
@@ -62,12 +62,12 @@ void queued_jobs_fail_with_the_store(void **state)
     struct world *w = *state;
     w->limits.group_max = 2;
     reopen(w);
-    w->engine->set_sync_fails(true);
+    w->driver->set_sync_fails(true);
     struct add adds[6];
     for (size_t i = 0; i < COUNT_OF(adds); i++)
         add_init(&adds[i], w, 10 + i);
     submit_as_group(w, adds, COUNT_OF(adds));
-    w->engine->set_sync_fails(false);
+    w->driver->set_sync_fails(false);
     assert_int_equal(fatal_calls(w), 1);
     size_t unknown = 0, failed = 0;
     for (size_t i = 0; i < COUNT_OF(adds); i++) {

@@ -135,7 +135,7 @@ void readers_never_see_half_a_transaction(void **state)
     assert_int_equal(b.broken, 0);
 }
 
-/* ---- the engine ---- */
+/* ---- the driver ---- */
 
 void ids_never_regress_after_a_restart(void **state)
 {
@@ -205,7 +205,7 @@ void a_backup_of_a_busy_store_is_whole(void **state)
 {
     struct world *w = *state;
     char path[200];
-    if (w->engine->no_backup) {
+    if (w->driver->no_backup) {
         snprintf(path, sizeof path, "%s/copy", w->folder);
         assert_int_equal(db_backup(w->db, path, NULL, NULL), ERR_INVALID);
         return;

@@ -10,7 +10,7 @@ void done_comes_after_a_sync(void **state)
 {
     struct world *w = *state;
     for (uint64_t id = 1; id <= 5; id++) {
-        uint64_t before = w->engine->count_syncs();
+        uint64_t before = w->driver->count_syncs();
         struct add a;
         add_init(&a, w, id);
         submit(&a);
@@ -118,7 +118,7 @@ void done_follows_the_hook_in_commit_order(void **state)
         adds[i].emits = i != 1; /* no events: no hook */
     }
     submit_as_group(w, adds, COUNT_OF(adds));
-    /* An engine may tell the hook of a whole group at once. */
+    /* A driver may tell the hook of a whole group at once. */
     static const char *const orders[][2] = {{"hook(1)", "hook(3)"}, {"hook(3)", "hook(4)"},
                                             {"hook(1)", "done(1)"}, {"hook(3)", "done(3)"},
                                             {"hook(4)", "done(4)"}, {"done(1)", "done(2)"},

@@ -1,6 +1,6 @@
-/* The contract of port/db.h, line by line, against every engine. An engine is a row in `engines`:
+/* The contract of port/db.h, line by line, against every driver. A driver is a row in `drivers`:
  * how to open a store in a folder, and how to make its disk fail where that can be done. The
- * argument is the kind of engine to run (by default the embedded one): others need a server. */
+ * argument is the kind of driver to run (by default the embedded one): others need a server. */
 #include "db/sqlite.h"
 #include "db_cases.h"
 #include "db_postgres.h"
@@ -23,7 +23,7 @@ static enum err open_sqlite(const char *folder, const struct store_limits *limit
     return db_sqlite_open(&config, ids, clock_system(), out, detail);
 }
 
-static const struct engine engines[] = {
+static const struct driver drivers[] = {
     {.name = "sqlite",
      .kind = "sqlite",
      .open = open_sqlite,
@@ -49,35 +49,35 @@ static const struct {
     CMUnitTestFunction run;
 } cases[] = {DB_CASES(DB_CASE_ROW)};
 
-/* What cannot be arranged for an engine, or is not promised by it. */
-static bool applies(CMUnitTestFunction run, const struct engine *engine)
+/* What cannot be arranged for a driver, or is not promised by it. */
+static bool applies(CMUnitTestFunction run, const struct driver *driver)
 {
     if (run == done_comes_after_a_sync)
-        return engine->count_syncs != NULL;
+        return driver->count_syncs != NULL;
     if (run == a_full_disk_refuses_writes_and_recovers)
-        return engine->set_full != NULL;
+        return driver->set_full != NULL;
     if (run == a_failed_sync_is_final || run == queued_jobs_fail_with_the_store)
-        return engine->set_sync_fails != NULL;
+        return driver->set_sync_fails != NULL;
     if (run == done_follows_the_hook_in_commit_order || run == order_holds_across_groups ||
         run == later_jobs_see_what_earlier_ones_wrote || run == a_full_queue_refuses)
-        return !engine->parallel;
+        return !driver->parallel;
     return true;
 }
 
-static struct CMUnitTest tests[COUNT_OF(engines) * COUNT_OF(cases)];
+static struct CMUnitTest tests[COUNT_OF(drivers) * COUNT_OF(cases)];
 static char names[COUNT_OF(tests)][120];
 
 static size_t list_tests(const char *kind)
 {
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(tests); i++) {
-        const struct engine *engine = &engines[i / COUNT_OF(cases)];
-        if (strcmp(engine->kind, kind) != 0 || !applies(cases[i % COUNT_OF(cases)].run, engine))
+        const struct driver *driver = &drivers[i / COUNT_OF(cases)];
+        if (strcmp(driver->kind, kind) != 0 || !applies(cases[i % COUNT_OF(cases)].run, driver))
             continue;
-        snprintf(names[n], sizeof names[n], "%s: %s", engine->name,
+        snprintf(names[n], sizeof names[n], "%s: %s", driver->name,
                  cases[i % COUNT_OF(cases)].name);
         tests[n] = (struct CMUnitTest){names[n], cases[i % COUNT_OF(cases)].run, set_up, tear_down,
-                                       (void *)(uintptr_t)engine};
+                                       (void *)(uintptr_t)driver};
         n++;
     }
     return n;

@@ -1,4 +1,4 @@
-/* Where the Redis engines are tested: servers that script/servers has started. */
+/* Where the Redis drivers are tested: servers that script/servers has started. */
 #pragma once
 
 #include <stdbool.h>

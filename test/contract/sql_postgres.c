@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "base/id.h"
-#include "db/postgres_engine.h"
+#include "db/postgres_driver.h"
 #include "postgres_server.h"
 
 static const char *printer, *root;

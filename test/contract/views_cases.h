@@ -1,5 +1,5 @@
-/* What the cases of the views contract share: an engine under test on a folder of its own, and
- * words for what the tests say. */
+/* What the contract cases of the views and their three ports share: a driver under test on a folder
+ * of its own, and words for what the tests say. */
 #pragma once
 
 #include <setjmp.h>
@@ -28,7 +28,7 @@ struct place {
     struct manual_clock clock;
 };
 
-struct engine {
+struct driver {
     const char *name;
     struct views *(*open)(struct place *p);
     void (*clear)(void); /* before each test; NULL: the folder is empty anyway */
@@ -36,12 +36,12 @@ struct engine {
 };
 
 struct fixture {
-    const struct engine *engine;
+    const struct driver *driver;
     struct place place;
     struct views *v;
 };
 
-int set_up(void **state); /* *state: the engine; then the fixture */
+int set_up(void **state); /* *state: the driver; then the fixture */
 int tear_down(void **state);
 void reopen(struct fixture *f);
 
@@ -80,11 +80,22 @@ void dropped_account(struct views *v, uint64_t id);
 
 /* ---- the cases ---- */
 
+/* One list for each port. */
 #define VIEWS_CASES(X)                                                                             \
     X(changes_can_be_applied_again)                                                                \
     X(changes_are_seen_in_order)                                                                   \
     X(an_account_that_exists_is_not_reset)                                                         \
     X(the_latest_event_counts_in_whatever_order)                                                   \
+    X(a_saved_state_comes_back)                                                                    \
+    X(without_a_save_nothing_comes_back)                                                           \
+    X(the_last_save_counts)                                                                        \
+    X(a_cleared_driver_has_lost_everything)                                                        \
+    X(a_cleared_driver_is_not_found_complete)                                                      \
+    X(a_suspect_driver_answers_as_one_that_lost_everything)                                        \
+    X(suspicion_is_of_one_process)                                                                 \
+    X(saves_go_on_while_nobody_dies)
+
+#define GRAPH_CASES(X)                                                                             \
     X(removals_count_at_once)                                                                      \
     X(strangers_are_not_visible)                                                                   \
     X(the_audience_is_everyone_once)                                                               \
@@ -92,6 +103,10 @@ void dropped_account(struct views *v, uint64_t id);
     X(who_follows_throughout_is_met_though_others_come_and_go)                                     \
     X(active_and_rest_are_everyone)                                                                \
     X(who_wakes_up_after_the_clock_was_set_back_is_met)                                            \
+    X(a_sweep_goes_in_slices_and_around)                                                           \
+    X(neighbours_come_by_id)
+
+#define TIMELINES_CASES(X)                                                                         \
     X(a_push_adds_once)                                                                            \
     X(several_posts_are_pushed_at_once)                                                            \
     X(several_audiences_are_read_at_once)                                                          \
@@ -116,22 +131,13 @@ void dropped_account(struct views *v, uint64_t id);
     X(backfill_wants_a_follower)                                                                   \
     X(an_incomplete_backfill_raises_the_floor)                                                     \
     X(backfill_during_a_rebuild_is_kept)                                                           \
-    X(a_saved_state_comes_back)                                                                    \
-    X(without_a_save_nothing_comes_back)                                                           \
-    X(the_last_save_counts)                                                                        \
-    X(a_sweep_goes_in_slices_and_around)                                                           \
-    X(neighbours_come_by_id)                                                                       \
     X(a_stamp_is_the_same_while_nothing_happens)                                                   \
     X(every_change_of_a_viewer_shows_in_the_stamp)                                                 \
     X(changes_of_others_show_where_they_count)                                                     \
     X(what_goes_and_comes_shows_nevertheless)                                                      \
-    X(a_stamp_never_overlooks_a_difference)                                                        \
-    X(a_cleared_engine_has_lost_everything)                                                        \
-    X(a_cleared_engine_is_not_found_complete)                                                      \
-    X(a_doubted_engine_answers_as_one_that_lost_everything)                                        \
-    X(doubt_is_of_one_process)                                                                     \
-    X(saves_go_on_while_nobody_dies)                                                               \
-    X(what_is_told_is_heard_by_everybody_once_or_is_said_to_be_missed)                             \
+    X(a_stamp_never_overlooks_a_difference)
+
+#define INBOXES_CASES(X)                                                                           \
     X(a_member_is_met_and_has_the_group)                                                           \
     X(a_group_is_no_account)                                                                       \
     X(the_latest_word_about_a_member_counts)                                                       \
@@ -152,9 +158,12 @@ void dropped_account(struct views *v, uint64_t id);
     X(a_drop_spoils_rebuilds_under_way)                                                            \
     X(a_sweep_takes_inboxes_along)                                                                 \
     X(groups_and_inboxes_come_back)                                                                \
-    X(a_lost_engine_knows_no_inbox)                                                                \
+    X(a_lost_driver_knows_no_inbox)                                                                \
     X(listeners_are_told)
 
 #define VIEWS_CASE_DECLARE(name) void name(void **state);
 VIEWS_CASES(VIEWS_CASE_DECLARE)
+GRAPH_CASES(VIEWS_CASE_DECLARE)
+TIMELINES_CASES(VIEWS_CASE_DECLARE)
+INBOXES_CASES(VIEWS_CASE_DECLARE)
 #undef VIEWS_CASE_DECLARE

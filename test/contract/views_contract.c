@@ -1,5 +1,6 @@
-/* The views contract (port/views.h), line by line, against every engine in the table below. A new
- * engine is one more row: how to open it on a folder of its own, and whether it survives being
+/* The contracts of port/views.h, graph.h, timelines.h and inboxes.h, line by line, against every
+ * driver in the table below. A new
+ * driver is one more row: how to open it on a folder of its own, and whether it survives being
  * opened again. */
 #include <string.h>
 
@@ -46,36 +47,62 @@ static void clear_cluster(void)
     redis_place_clear(REDIS_CLUSTER);
 }
 
-static const struct engine engines[] = {
+static const struct driver drivers[] = {
     {"memory", open_memory, NULL, false},
     {"redis", open_single, clear_single, true},
     {"redis-cluster", open_cluster, clear_cluster, true},
 };
 
 #define VIEWS_CASE_ROW(name) {#name, name},
-static const struct {
+struct contract_case {
     const char *name;
     CMUnitTestFunction run;
-} cases[] = {VIEWS_CASES(VIEWS_CASE_ROW)};
+};
+static const struct contract_case views_cases[] = {VIEWS_CASES(VIEWS_CASE_ROW)};
+static const struct contract_case graph_cases[] = {GRAPH_CASES(VIEWS_CASE_ROW)};
+static const struct contract_case timelines_cases[] = {TIMELINES_CASES(VIEWS_CASE_ROW)};
+static const struct contract_case inboxes_cases[] = {INBOXES_CASES(VIEWS_CASE_ROW)};
 
-/* The engine's name is the argument; "memory" when there is none. */
+static const struct suite {
+    const char *port;
+    const struct contract_case *cases;
+    size_t n;
+} suites[] = {
+    {"views", views_cases, COUNT_OF(views_cases)},
+    {"graph", graph_cases, COUNT_OF(graph_cases)},
+    {"timelines", timelines_cases, COUNT_OF(timelines_cases)},
+    {"inboxes", inboxes_cases, COUNT_OF(inboxes_cases)},
+};
+
+static int run(const struct suite *s, const struct driver *driver)
+{
+    enum { CASES_MAX = 64 };
+    static struct CMUnitTest tests[CASES_MAX];
+    static char names[CASES_MAX][100];
+    assert_true(s->n <= CASES_MAX);
+    for (size_t i = 0; i < s->n; i++) {
+        snprintf(names[i], sizeof names[i], "%s: %s", driver->name, s->cases[i].name);
+        tests[i] = (struct CMUnitTest){names[i], s->cases[i].run, set_up, tear_down,
+                                       (void *)(uintptr_t)driver};
+    }
+    return _cmocka_run_group_tests(s->port, tests, s->n, NULL, NULL);
+}
+
+/* The arguments: the port, and the driver's name; "views" and "memory" when there are none. */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[COUNT_OF(cases)];
-    static char names[COUNT_OF(tests)][100];
-    const char *wanted = argc > 1 ? argv[1] : "memory";
-    const struct engine *engine = NULL;
-    for (size_t i = 0; i < COUNT_OF(engines); i++)
-        if (strcmp(engines[i].name, wanted) == 0)
-            engine = &engines[i];
-    if (!engine) {
-        fprintf(stderr, "no such engine: %s\n", wanted);
+    const char *port = argc > 1 ? argv[1] : "views", *wanted = argc > 2 ? argv[2] : "memory";
+    const struct suite *suite = NULL;
+    const struct driver *driver = NULL;
+    for (size_t i = 0; i < COUNT_OF(suites); i++)
+        if (strcmp(suites[i].port, port) == 0)
+            suite = &suites[i];
+    for (size_t i = 0; i < COUNT_OF(drivers); i++)
+        if (strcmp(drivers[i].name, wanted) == 0)
+            driver = &drivers[i];
+    if (!suite || !driver) {
+        fprintf(stderr, "no such port or driver: %s %s\n", port, wanted);
         return 2;
     }
-    for (size_t i = 0; i < COUNT_OF(tests); i++) {
-        snprintf(names[i], sizeof names[i], "%s: %s", engine->name, cases[i].name);
-        tests[i] = (struct CMUnitTest){names[i], cases[i].run, set_up, tear_down,
-                                       (void *)(uintptr_t)engine};
-    }
-    return cmocka_run_group_tests_name("views", tests, NULL, NULL);
+    return run(suite, driver);
 }

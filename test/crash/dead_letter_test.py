@@ -3,7 +3,7 @@
 kill -9 in the middle of it leaves behind.
 
 A delivery is dead at once when its outcome is unknown (UNKNOWN_COMMIT), and otherwise when its tries are used up; for that
-the tries in the store are set to the last but one while the server is stopped (test/support/books.py). Events that this
+the tries in the store are set to the last but one while the server is stopped (test/support/deliveries.py). Events that this
 program cannot read are put into the outbox the same way, as a newer program would have left them.
 """
 import json
@@ -13,7 +13,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
-from support.books import Failures, await_books, rows, verify_books, wear_out  # noqa: E402
+from support.deliveries import Failures, await_deliveries, rows, verify_deliveries, wear_out  # noqa: E402
 from support.server import ROOT, Server, check, diag, equal, main, test, wait_until  # noqa: E402
 from support.store import new_id, store  # noqa: E402
 
@@ -61,11 +61,11 @@ class World:
         if not missing:
             result = self.server.command("check", "--all")
             equal(result.returncode, 0, "fantail check --all: " + result.stdout[-1500:] + result.stderr[-500:])
-        verify_books(self.server)
+        verify_deliveries(self.server)
 
 
 def await_state(server, count, state):
-    found = await_books(server, lambda all_: [r.state for r in all_].count(state) >= count, f"{count} {state}")
+    found = await_deliveries(server, lambda all_: [r.state for r in all_].count(state) >= count, f"{count} {state}")
     return [r for r in found if r.state == state]
 
 
@@ -109,7 +109,7 @@ def _():
         world.verify(missing=unknown + unavailable)
         wait_until(lambda: "7 dead letters" in "".join(stale(server, "dead")), 5, "health to speak of the dead letters")
         listed = server.operator.get("/v1/admin/deliveries?state=dead&reason=UNAVAILABLE").expect(200).json["items"]
-        # They are listed as they were booked; which failed first is nobody's promise.
+        # They are listed as they were recorded; which failed first is nobody's promise.
         equal(sorted((d["tries"], json.loads(d["payload"])["object"]) for d in listed), [(7, p) for p in sorted(unavailable)])
         story = server.operator.get("/v1/admin/events/" + listed[0]["event"]).expect(200).json
         equal((story["state"], story["deliveries"][0]["reason"]), ("dead", "UNAVAILABLE"))
@@ -141,7 +141,7 @@ def _():
         server.start()
         dead = await_state(server, 2, "dead")
         redrive(server, all=True, rate=0)
-        found = await_books(server, lambda all_: [(r.state, r.tries) for r in all_] == [("delayed", 1)] * 2, "one try each")
+        found = await_deliveries(server, lambda all_: [(r.state, r.tries) for r in all_] == [("delayed", 1)] * 2, "one try each")
         for row in found:
             check(2000 <= row.due_at - row.tried_ms[-1] <= 2501, f"{row} is due after {row.due_at - row.tried_ms[-1]} ms")
         equal({r.id for r in found}, {r.id for r in dead})
@@ -230,7 +230,7 @@ def _():
         for hard in (True, False):
             server.restart(hard=hard)
             others_go_on(world, zoe, eve)
-            verify_books(server)
+            verify_deliveries(server)
         eve.delete(f"/v1/accounts/{world.authors[1].id}/follow").expect(204, 200)  # waits behind both
         await_state(server, 2, "waiting")
         redrive(server, key=eve.id, rate=0)
@@ -304,7 +304,7 @@ def _():
             raise AssertionError("it was answered although the server should have died")
         except OSError:
             await_dead_process(server)
-        verify_books(server)
+        verify_deliveries(server)
         left = len(rows(server, state="dead"))
         check(0 < left < count, f"{left} of {count} are dead: the kill was not between two slices")
         diag(f"{count - left} re-driven before the kill")
@@ -329,7 +329,7 @@ def _():
         for _ in range(4):
             time.sleep(0.1)  # any moment will do
             server.kill()
-            verify_books(server)
+            verify_deliveries(server)
             check(not rows(server, state="dead"), "a re-driven one is dead again, though nothing fails")
             server.start()
         world.verify()
@@ -413,6 +413,7 @@ def _():
         wait_until(lambda: server.operator.get(f"/v1/admin/events/{event}").json["state"] == "done", 10, "its story to end")
         server.kill()
         server.start()
+        wait_until(world_has_it, 20, "the released event to be delivered again")
         world.verify()
         equal(len(rows(server, state="released")), 1)
 
@@ -442,13 +443,13 @@ def _():
         zoe.get("/v1/feed").expect(200)
         zoe.put(f"/v1/accounts/{world.authors[0].id}/follow").expect(200)
         wait_until(lambda: lane(server, "graph")["delivered"] >= 1 and lane(server, "graph")["backlog"] == 0, 5, "lane graph")
-        booked = len(rows(server))
-        check(20 <= booked < count, f"{booked} of {count} deliveries are on the books: the lane did not stop in time")
+        recorded = len(rows(server))
+        check(20 <= recorded < count, f"{recorded} of {count} deliveries are in the delivery store: the lane did not stop in time")
         failures.clear()
         wait_until(lambda: lane(server, "small")["breaker"]["state"] == "running", 15, "the lane to go on")
         check("a stopped lane goes on" in server.log(), server.log_tail())
         world.verify()
-        diag(f"{booked} of {count} were on the books")
+        diag(f"{recorded} of {count} were in the delivery store")
         equal({r.state for r in rows(server)}, {"done"})
         equal(server.operator.get("/v1/admin/health").json["stopped_lanes"], [])
 

@@ -129,7 +129,7 @@ def _():
         eve.put(f"/v1/accounts/{bob.id}/follow").expect(200)  # another key
         server.await_state(server.event("follow.created", eve.id, bob.id), "done")
         wait_until(lambda: server.operator.get("/v1/admin/status").json["engine"]["blocked_keys"] == 1, 10, "the blocked key")
-        server.restart(hard=True)  # the books are durable
+        server.restart(hard=True)  # the delivery store is durable
         server.await_state(first, "dead")
         server.await_state(second, "waiting")
         server.failing()
@@ -226,7 +226,7 @@ def _():
         stopped = health["stopped_lanes"][0]
         equal((stopped["lane"], stopped["by_hand"], stopped["reason"]), ("small", False, "UNAVAILABLE"))
         check("failed with UNAVAILABLE" in stopped["says"], stopped["says"])
-        check(len(server.deliveries()) < 60, "the lane filled the books instead of stopping")
+        check(len(server.deliveries()) < 60, "the lane filled the delivery store instead of stopping")
         server.failing()
         server.operator.put("/v1/admin/lanes", {"lane": "small", "stopped": False}).expect(200)
         wait_until(lambda: sorted(shapes.ids(ada.get("/v1/feed?limit=100").json["items"])) == sorted(posts), 60,
@@ -238,7 +238,7 @@ def _():
     with FailingServer() as server:
         ada, _, post, event = dead_follow(server)
         server.failing()
-        wait_until(lambda: server.story(event)["settled"], 20, "the mark to pass it")
+        wait_until(lambda: server.story(event)["settled"], 20, "the watermark to pass it")
 
         def planned(reason):
             return server.operator.post("/v1/admin/replays/plan", {"consumer": "backfill", "dead_reason": reason}).json["events"]
@@ -249,7 +249,7 @@ def _():
 
 
 def bury(server, count):
-    """Dead letters of a post that is not there any more, straight into the books of a server that is stopped."""
+    """Dead letters of a post that is not there any more, straight into the delivery store of a server that is stopped."""
     first = 10 ** 17
     payload = json.dumps({"actor": "5", "object": "7", "value": 0})
     with store(server, write=True) as db:

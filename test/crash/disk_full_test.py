@@ -6,8 +6,8 @@ The disk is a tmpfs of a few MiB, filled to its last byte by a ballast file. Whe
 and no user namespaces), that part is skipped; the other one makes every write to the store fail with ENOSPC for a while
 (strace) and needs nothing.
 
-The first tests are without the brake (brake-free 0): what the store itself does when there is no room. Those named brake-…
-are about what stops before that, in which order, and that everything goes on by itself when there is room again. The brake
+The first tests are without the overload guard (guard-free 0): what the store itself does when there is no room. Those named overload-guard-…
+are about what stops before that, in which order, and that everything goes on by itself when there is room again. The overload guard
 looks ten times a second.
 """
 import os
@@ -19,7 +19,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
-from support.books import await_settled  # noqa: E402
+from support.deliveries import await_settled  # noqa: E402
 from support.crew import together  # noqa: E402
 from support.server import Server, Skip, check, diag, equal, main, test, wait_until  # noqa: E402
 from support.trace import traced  # noqa: E402
@@ -44,8 +44,8 @@ class Disk:
         self.ballast = os.path.join(self.folder, "ballast")
 
     def server(self, **settings):
-        """A server with its data here and its log elsewhere; without the brake unless that is asked for."""
-        settings = {**dict(brake_free=0, rate_auth=0, rate_write=0), **settings}
+        """A server with its data here and its log elsewhere; without the overload guard unless that is asked for."""
+        settings = {**dict(guard_free=0, rate_auth=0, rate_write=0), **settings}
         server = Server(data=os.path.join(self.folder, "data"), start=False, **settings)
         server.log_path = self.folder + ".log"
         return server.start()
@@ -85,7 +85,7 @@ class Disk:
         os.unlink(self.folder + ".log")
 
 
-class Books:
+class Ledger:
     """What was answered 201, and what 503."""
 
     def __init__(self, ada, bob):
@@ -117,26 +117,26 @@ class Books:
 def two_people(server):
     ada, bob = server.sign_up("ada"), server.sign_up("bob")
     bob.put(f"/v1/accounts/{ada.id}/follow").expect(200)
-    return Books(ada, bob)
+    return Ledger(ada, bob)
 
 
-def fill_until_refused(disk, books):
+def fill_until_refused(disk, ledger):
     """Fills the disk and posts until nothing more goes in."""
     disk.fill()
     for n in range(ATTEMPTS_MAX):
-        if not books.post(LARGE) and not books.post(f"small {n}"):
+        if not ledger.post(LARGE) and not ledger.post(f"small {n}"):
             return
         if os.path.exists(disk.ballast):
             disk.fill()  # what a checkpoint gave back
     raise AssertionError(f"{ATTEMPTS_MAX} posts went onto a full disk")
 
 
-def reads_work(books, server):
-    for client in (books.ada, books.bob):
-        equal(len(client.get("/v1/feed?limit=50").expect(200).json["items"]), min(50, len(books.kept)))
-    books.bob.get("/v1/posts/" + books.kept[0]).expect(200)
-    books.bob.get(f"/v1/accounts/{books.ada.id}/posts").expect(200)
-    books.bob.get("/v1/me").expect(200)
+def reads_work(ledger, server):
+    for client in (ledger.ada, ledger.bob):
+        equal(len(client.get("/v1/feed?limit=50").expect(200).json["items"]), min(50, len(ledger.kept)))
+    ledger.bob.get("/v1/posts/" + ledger.kept[0]).expect(200)
+    ledger.bob.get(f"/v1/accounts/{ledger.ada.id}/posts").expect(200)
+    ledger.bob.get("/v1/me").expect(200)
     server.anonymous.get("/healthz").expect(200)
     equal(server.operator.get("/v1/admin/status").expect(200).json["db"]["full"], True)
 
@@ -144,32 +144,32 @@ def reads_work(books, server):
 @test("disk-full-writes-answer-503-reads-work-and-space-brings-writes-back")
 def _():
     with Disk() as disk, disk.server() as server:
-        books = two_people(server)
+        ledger = two_people(server)
         for n in range(20):
-            check(books.post(f"before {n}"))
+            check(ledger.post(f"before {n}"))
         for turn in range(2):
-            fill_until_refused(disk, books)
-            for path, body in (("/v1/posts", {"caption": "x"}), (f"/v1/posts/{books.kept[0]}/comments", {"body": "x"})):
-                equal(books.bob.post(path, body).status, 503, path)
-            reads_work(books, server)
+            fill_until_refused(disk, ledger)
+            for path, body in (("/v1/posts", {"caption": "x"}), (f"/v1/posts/{ledger.kept[0]}/comments", {"body": "x"})):
+                equal(ledger.bob.post(path, body).status, 503, path)
+            reads_work(ledger, server)
             check(server.alive())
             disk.free()
-            wait_until(lambda: books.ada.put(f"/v1/posts/{books.kept[0]}/like").status == 200, 5, "writes to work again")
-            check(books.post(f"after {turn}"), "room again, and still refused")
-            books.verify(server)
-        diag(f"{len(books.kept)} kept, {len(books.refused)} refused")
+            wait_until(lambda: ledger.ada.put(f"/v1/posts/{ledger.kept[0]}/like").status == 200, 5, "writes to work again")
+            check(ledger.post(f"after {turn}"), "room again, and still refused")
+            ledger.verify(server)
+        diag(f"{len(ledger.kept)} kept, {len(ledger.refused)} refused")
         server.restart(hard=True)
-        books.verify(server)
+        ledger.verify(server)
         server.restart()
-        books.verify(server)
+        ledger.verify(server)
 
 
 @test("disk-full-kill-9-and-start-on-the-full-disk-lose-nothing")
 def _():
     with Disk() as disk, disk.server() as server:
-        books = two_people(server)
-        check(books.post("before"))
-        fill_until_refused(disk, books)
+        ledger = two_people(server)
+        check(ledger.post("before"))
+        fill_until_refused(disk, ledger)
         server.kill()
         try:
             server.start()
@@ -178,21 +178,21 @@ def _():
             equal(server.process, None)  # it may refuse to start, clearly; it may not hang
             check("no space" in server.log_tail().lower() or "full" in server.log_tail().lower(), server.log_tail())
         else:
-            reads = books.bob.get("/v1/feed?limit=50").expect(200).json["items"]
-            equal(shapes.ids(reads), books.kept[::-1][:50])
+            reads = ledger.bob.get("/v1/feed?limit=50").expect(200).json["items"]
+            equal(shapes.ids(reads), ledger.kept[::-1][:50])
             server.kill()
         disk.free()
         server.start()
-        check(books.post("after"))
-        books.verify(server)
+        check(ledger.post("after"))
+        ledger.verify(server)
 
 
 @test("disk-full-by-the-stores-own-growth-under-many-writers-recovers-with-space")
 def _():
     with Disk() as disk, disk.server() as server:
-        books = two_people(server)
+        ledger = two_people(server)
         disk.reserve(8)
-        made = [Books(books.ada, books.bob) for _ in range(4)]
+        made = [Ledger(ledger.ada, ledger.bob) for _ in range(4)]
 
         def write(mine):
             for _ in range(ATTEMPTS_MAX):
@@ -202,64 +202,64 @@ def _():
         together(write, made)
         for mine in made:
             check(mine.refused, "the disk never filled")
-            books.kept += mine.kept
-        books.kept.sort(key=int)
-        diag(f"{len(books.kept)} kept")
-        reads_work(books, server)
+            ledger.kept += mine.kept
+        ledger.kept.sort(key=int)
+        diag(f"{len(ledger.kept)} kept")
+        reads_work(ledger, server)
         disk.free()
-        wait_until(lambda: books.ada.put(f"/v1/posts/{books.kept[0]}/like").status == 200, 5, "writes to work again")
+        wait_until(lambda: ledger.ada.put(f"/v1/posts/{ledger.kept[0]}/like").status == 200, 5, "writes to work again")
         for n in range(100):
-            check(books.post(f"after {n}"))
-        books.verify(server)
+            check(ledger.post(f"after {n}"))
+        ledger.verify(server)
         server.restart(hard=True)
-        books.verify(server)
+        ledger.verify(server)
 
 
 @test("disk-full-stop-with-sigterm-ends-and-loses-nothing")
 def _():
     with Disk() as disk, disk.server() as server:
-        books = two_people(server)
-        check(books.post("before"))
-        fill_until_refused(disk, books)
+        ledger = two_people(server)
+        check(ledger.post("before"))
+        fill_until_refused(disk, ledger)
         server.stop(20)  # the views may not be saved; that costs time at the next start, nothing else
         disk.free()
         server.start()
-        books.verify(server)
+        ledger.verify(server)
 
 
 @test("disk-full-for-a-while-under-every-write-is-503-and-passes")
 def _():
     """ENOSPC from the 40th to the 160th write of each thread, wherever it falls."""
-    with Server(brake_free=0, rate_auth=0, rate_write=0, start=False) as server:
+    with Server(guard_free=0, rate_auth=0, rate_write=0, start=False) as server:
         with traced(server, "-e", "trace=pwrite64", "-e", "inject=pwrite64:error=ENOSPC:when=40..160"):
             server.start()
-        books = two_people(server)
+        ledger = two_people(server)
         for n in range(400):
-            books.post(f"post {n} " + "x" * (n * 7 % 2000))
-        check(books.refused, "no write met the full disk: this test shows nothing")
-        diag(f"{len(books.kept)} kept, {len(books.refused)} refused")
-        check(books.post("at the end"))
+            ledger.post(f"post {n} " + "x" * (n * 7 % 2000))
+        check(ledger.refused, "no write met the full disk: this test shows nothing")
+        diag(f"{len(ledger.kept)} kept, {len(ledger.refused)} refused")
+        check(ledger.post("at the end"))
         check(server.alive())
-        books.verify(server)
+        ledger.verify(server)
         server.restart(hard=True)
-        books.verify(server)
+        ledger.verify(server)
 
 
-# -- the brake ----------------------------------------------------------------------------------------------
+# -- the overload guard ----------------------------------------------------------------------------------------------
 
-BRAKED = dict(brake_free="4M", brake_reserve="1M")
+GUARDED = dict(guard_free="4M", guard_reserve="1M")
 
 
-def brake(server):
-    return server.operator.get("/v1/admin/status").expect(200).json["brake"]
+def overload_guard(server):
+    return server.operator.get("/v1/admin/status").expect(200).json["overload_guard"]
 
 
 def await_level(server, level):
     try:
-        wait_until(lambda: brake(server)["level"] == level, 15, f"the brake's level {level}")
+        wait_until(lambda: overload_guard(server)["level"] == level, 15, f"the overload guard's level {level}")
     except AssertionError as error:
-        raise AssertionError(f"{error}: {brake(server)}") from None
-    return brake(server)
+        raise AssertionError(f"{error}: {overload_guard(server)}") from None
+    return overload_guard(server)
 
 
 def import_one(server, name):
@@ -267,44 +267,44 @@ def import_one(server, name):
     return server.operator.post("/v1/admin/import", raw=line.encode(), headers={"Content-Type": "application/x-ndjson"})
 
 
-def is_braked(answer, why):
+def is_guarded(answer, why):
     """503 with when to come back, and why, in words for whoever called."""
     problem = answer.problem(503)
     check(why in problem["detail"], problem)
     check(int(answer.headers["retry-after"]) >= 1, answer.headers)
 
 
-def reads_go_on(books, server):
-    for client in (books.ada, books.bob):
-        equal(len(client.get("/v1/feed?limit=50").expect(200).json["items"]), min(50, len(books.kept)))
-    books.bob.get("/v1/posts/" + books.kept[0]).expect(200)
+def reads_go_on(ledger, server):
+    for client in (ledger.ada, ledger.bob):
+        equal(len(client.get("/v1/feed?limit=50").expect(200).json["items"]), min(50, len(ledger.kept)))
+    ledger.bob.get("/v1/posts/" + ledger.kept[0]).expect(200)
     server.anonymous.get("/readyz").expect(200)
 
 
-def delete_some(books, count):
-    for post in books.kept[-count:]:
-        books.ada.delete("/v1/posts/" + post).expect(204)
-    del books.kept[-count:]
+def delete_some(ledger, count):
+    for post in ledger.kept[-count:]:
+        ledger.ada.delete("/v1/posts/" + post).expect(204)
+    del ledger.kept[-count:]
 
 
-def nothing_new_is_taken(books, server, why):
-    is_braked(books.ada.post("/v1/posts", {"caption": "refused"}), why)
-    is_braked(books.bob.post(f"/v1/posts/{books.kept[0]}/comments", {"body": "refused"}), why)
-    is_braked(server.anonymous.post("/v1/accounts", {"username": "refused", "password": "correct horse battery"}), why)
-    is_braked(import_one(server, "refused"), why)
+def nothing_new_is_taken(ledger, server, why):
+    is_guarded(ledger.ada.post("/v1/posts", {"caption": "refused"}), why)
+    is_guarded(ledger.bob.post(f"/v1/posts/{ledger.kept[0]}/comments", {"body": "refused"}), why)
+    is_guarded(server.anonymous.post("/v1/accounts", {"username": "refused", "password": "correct horse battery"}), why)
+    is_guarded(import_one(server, "refused"), why)
 
 
-@test("brake-when-the-disk-fills-up-bulk-work-rests-and-posts-go-on")
+@test("overload-guard-when-the-disk-fills-up-bulk-work-rests-and-posts-go-on")
 def _():
-    with Disk() as disk, disk.server(**BRAKED) as server:
-        books = two_people(server)
+    with Disk() as disk, disk.server(**GUARDED) as server:
+        ledger = two_people(server)
         for n in range(300):
-            check(books.post(f"before {n}"))
+            check(ledger.post(f"before {n}"))
         for n in range(20):
             server.sign_up(f"extra{n}")
         server.drain()
         await_settled(server)
-        equal(brake(server)["level"], 0)
+        equal(overload_guard(server)["level"], 0)
         replay = server.operator.post("/v1/admin/replays", {"consumer": "timelines", "rate": 40}).expect(201).json["id"]
         rebuild = server.operator.post("/v1/admin/rebuilds", {"what": "timelines", "rate": 2}).expect(201).json["id"]
         look = lambda kind, id_: server.operator.get(f"/v1/admin/{kind}/{id_}").expect(200).json  # noqa: E731
@@ -313,13 +313,13 @@ def _():
         check("filling up" in await_level(server, 1)["why"])
         wait_until(lambda: "at risk" in look("replays", replay)["note"], 5, "the replay to say why it rests")
         wait_until(lambda: "rests" in look("rebuilds", rebuild)["note"], 5, "the rebuild to say why it rests")
-        is_braked(import_one(server, "later"), "filling up")
+        is_guarded(import_one(server, "later"), "filling up")
         at = [look("replays", replay)["position"], look("rebuilds", rebuild)["position"]]
         for n in range(20):
-            check(books.post(f"meanwhile {n}"), "a post was refused at level 1")
-        books.bob.post(f"/v1/posts/{books.kept[0]}/comments", {"body": "hello"}).expect(201)
+            check(ledger.post(f"meanwhile {n}"), "a post was refused at level 1")
+        ledger.bob.post(f"/v1/posts/{ledger.kept[0]}/comments", {"body": "hello"}).expect(201)
         server.sign_up("meanwhile")
-        books.verify(server)  # and they are delivered
+        ledger.verify(server)  # and they are delivered
         for job in (look("replays", replay), look("rebuilds", rebuild)):
             check(job["state"] == "running" and job["position"] in at, f"it did not rest: {job}")
         equal(server.operator.get("/v1/admin/health").expect(200).json["verdict"], "at risk")
@@ -330,73 +330,73 @@ def _():
             wait_until(lambda: look(kind, id_)["state"] == "done", 40, f"{kind} to end: {look(kind, id_)}")
             check("rest" not in look(kind, id_)["note"] and "risk" not in look(kind, id_)["note"], look(kind, id_)["note"])
         equal(look("replays", replay)["seen"], 300)
-        books.verify(server)
+        ledger.verify(server)
 
 
-@test("brake-when-the-disk-is-nearly-full-nothing-new-is-taken-and-reads-and-deletes-go-on")
+@test("overload-guard-when-the-disk-is-nearly-full-nothing-new-is-taken-and-reads-and-deletes-go-on")
 def _():
-    with Disk() as disk, disk.server(**BRAKED) as server:
-        books = two_people(server)
+    with Disk() as disk, disk.server(**GUARDED) as server:
+        ledger = two_people(server)
         for n in range(100):
-            check(books.post(f"before {n}"))
+            check(ledger.post(f"before {n}"))
         reserve = os.path.join(server.data, "reserve")
         equal(os.path.getsize(reserve), 1 << 20)
         for turn in range(2):
             disk.leave(2)
             check("nearly full" in await_level(server, 2)["why"])
-            nothing_new_is_taken(books, server, "nearly full")
-            reads_go_on(books, server)
-            delete_some(books, 10)
-            books.ada.put(f"/v1/posts/{books.kept[0]}/like").expect(200)
-            books.bob.delete(f"/v1/accounts/{books.ada.id}/follow").expect(200, 204)
-            books.bob.put(f"/v1/accounts/{books.ada.id}/follow").expect(200)
-            books.verify(server)
+            nothing_new_is_taken(ledger, server, "nearly full")
+            reads_go_on(ledger, server)
+            delete_some(ledger, 10)
+            ledger.ada.put(f"/v1/posts/{ledger.kept[0]}/like").expect(200)
+            ledger.bob.delete(f"/v1/accounts/{ledger.ada.id}/follow").expect(200, 204)
+            ledger.bob.put(f"/v1/accounts/{ledger.ada.id}/follow").expect(200)
+            ledger.verify(server)
             check(not os.path.exists(reserve), "the reserve is still there")
             disk.free()
             await_level(server, 0)
-            check(books.post(f"after {turn}"), "room again, and still refused")
-            books.verify(server)
+            check(ledger.post(f"after {turn}"), "room again, and still refused")
+            ledger.verify(server)
             wait_until(lambda: os.path.exists(reserve), 5, "a new reserve")
-        check(server.metrics()["fantail_http_braked_total"] >= 8, "the refusals are not counted")
+        check(server.metrics()["fantail_http_overload_guard_total"] >= 8, "the refusals are not counted")
         server.restart(hard=True)
-        books.verify(server)
+        ledger.verify(server)
 
 
-@test("brake-on-a-disk-full-to-its-last-byte-deletes-find-room-in-the-reserve")
+@test("overload-guard-on-a-disk-full-to-its-last-byte-deletes-find-room-in-the-reserve")
 def _():
-    with Disk() as disk, disk.server(**BRAKED) as server:
-        books = two_people(server)
+    with Disk() as disk, disk.server(**GUARDED) as server:
+        ledger = two_people(server)
         for n in range(200):
-            check(books.post(f"before {n} " + "x" * 1000))
+            check(ledger.post(f"before {n} " + "x" * 1000))
         server.drain()
         server.process.send_signal(signal.SIGSTOP)  # or what it gives up meanwhile would be filled, too
         disk.fill()
         server.process.send_signal(signal.SIGCONT)
         await_level(server, 2)
         wait_until(lambda: not os.path.exists(os.path.join(server.data, "reserve")), 5, "the reserve to be given up")
-        is_braked(books.ada.post("/v1/posts", {"caption": "refused"}), "")
-        reads_go_on(books, server)
-        delete_some(books, 30)  # a delete takes about 20 KiB of the log until a checkpoint gives it back
-        reads_go_on(books, server)
+        is_guarded(ledger.ada.post("/v1/posts", {"caption": "refused"}), "")
+        reads_go_on(ledger, server)
+        delete_some(ledger, 30)  # a delete takes about 20 KiB of the log until a checkpoint gives it back
+        reads_go_on(ledger, server)
         server.kill()
         server.start()  # on what is left
-        reads_go_on(books, server)
+        reads_go_on(ledger, server)
         await_level(server, 2)
-        is_braked(books.ada.post("/v1/posts", {"caption": "refused"}), "")
+        is_guarded(ledger.ada.post("/v1/posts", {"caption": "refused"}), "")
         disk.free()
         await_level(server, 0)
-        check(books.post("after"), "room again, and still refused")
-        books.verify(server)
+        check(ledger.post("after"), "room again, and still refused")
+        ledger.verify(server)
         server.restart(hard=True)
-        books.verify(server)
+        ledger.verify(server)
 
 
-@test("brake-under-many-writers-stops-them-before-the-disk-is-full")
+@test("overload-guard-under-many-writers-stops-them-before-the-disk-is-full")
 def _():
-    with Disk() as disk, disk.server(**BRAKED) as server:
-        books = two_people(server)
+    with Disk() as disk, disk.server(**GUARDED) as server:
+        ledger = two_people(server)
         disk.leave(10)
-        made = [Books(books.ada, books.bob) for _ in range(4)]
+        made = [Ledger(ledger.ada, ledger.bob) for _ in range(4)]
 
         def write(mine):
             for _ in range(ATTEMPTS_MAX):
@@ -405,47 +405,47 @@ def _():
 
         together(write, made)
         for mine in made:
-            books.kept += mine.kept
-        books.kept.sort(key=int)
+            ledger.kept += mine.kept
+        ledger.kept.sort(key=int)
         await_level(server, 2)
-        delete_some(books, 20)
+        delete_some(ledger, 20)
         disk.free()
         await_level(server, 0)
-        check(books.post("after"))
-        books.verify(server)
-        diag(f"{len(books.kept)} kept")
+        check(ledger.post("after"))
+        ledger.verify(server)
+        diag(f"{len(ledger.kept)} kept")
         server.restart(hard=True)
-        books.verify(server)
+        ledger.verify(server)
 
 
-@test("brake-on-a-long-backlog-refuses-new-posts-until-it-has-drained")
+@test("overload-guard-on-a-long-backlog-refuses-new-posts-until-it-has-drained")
 def _():
-    with Server(brake_free=0, brake_backlog=100, rate_auth=0, rate_write=0) as server:
-        books = two_people(server)
+    with Server(guard_free=0, guard_backlog=100, rate_auth=0, rate_write=0) as server:
+        ledger = two_people(server)
         server.operator.put("/v1/admin/lanes", {"lane": "small", "stopped": True}).expect(200)
         for n in range(70):
-            check(books.post(f"before {n}"))
+            check(ledger.post(f"before {n}"))
         check("backlog is long" in await_level(server, 1)["why"])
-        is_braked(import_one(server, "later"), "backlog is long")
+        is_guarded(import_one(server, "later"), "backlog is long")
         for n in range(25):
-            check(books.post(f"meanwhile {n}"), "a post was refused at level 1")
+            check(ledger.post(f"meanwhile {n}"), "a post was refused at level 1")
         for n in range(15):
-            books.post(f"at the limit {n}")
+            ledger.post(f"at the limit {n}")
         check("backlog is too long" in await_level(server, 2)["why"])
-        nothing_new_is_taken(books, server, "backlog is too long")
-        equal(len(books.ada.get("/v1/feed?limit=50").expect(200).json["items"]), 50)
-        delete_some(books, 5)
+        nothing_new_is_taken(ledger, server, "backlog is too long")
+        equal(len(ledger.ada.get("/v1/feed?limit=50").expect(200).json["items"]), 50)
+        delete_some(ledger, 5)
         server.restart(hard=True)  # a lane stopped by hand goes on after a restart, and what waited is delivered
         await_level(server, 0)
-        books.verify(server)
+        ledger.verify(server)
         server.operator.put("/v1/admin/lanes", {"lane": "small", "stopped": True}).expect(200)
         for n in range(110):
-            books.post(f"again {n}")
+            ledger.post(f"again {n}")
         await_level(server, 2)
         server.operator.put("/v1/admin/lanes", {"lane": "small", "stopped": False}).expect(200)
         await_level(server, 0)
-        check(books.post("after"), "the backlog is gone, and posts are still refused")
-        books.verify(server)
+        check(ledger.post("after"), "the backlog is gone, and posts are still refused")
+        ledger.verify(server)
 
 
 if __name__ == "__main__":

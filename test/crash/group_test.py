@@ -29,9 +29,9 @@ PEOPLE, GROUPS, SENDERS = 64, 3, 40  # the others also leave and come back
 ACTS = 12 if LONG else 5
 SETTINGS = dict(rate_auth=0, rate_write=0, rate_read=0, group_rate=0, snapshot_every="1s")
 STAGE_1 = ("db_before_commit", "db_after_commit", "outbox_after_commit", "answer_before_send")
-STAGE_2 = ("relay_before_publish", "relay_after_publish", "batch_before_sink", "batch_after_sink", "done_before_mark")
+STAGE_2 = ("relay_before_publish", "relay_after_publish", "batch_before_sink", "batch_after_sink", "done_before_watermark")
 OCCURRENCES = (1, 4, 12) if LONG else (4,)
-SELDOM = ("done_before_mark",)  # by time, not by message
+SELDOM = ("done_before_watermark",)  # by time, not by message
 
 
 class Group:

@@ -32,11 +32,11 @@ OCCURRENCES = (1, 2, 3, 5, 9, 17, 33) if LONG else (1,) if is_cluster() else (1,
 SETTINGS = dict(celebrity_threshold=4, celebrity_adaptive=False, timeline_cap=12, snapshot_every="1s",
                 rate_auth=0, rate_write=0, cleanup_rate=100000)
 ELSEWHERE = {
-    "retry_test.py": ("book_before_commit", "book_after_commit", "retry_before_publish", "retry_after_done"),
+    "retry_test.py": ("record_before_commit", "record_after_commit", "retry_before_publish", "retry_after_done"),
     "dead_letter_test.py": ("redrive_between_slices",),
     "replay_test.py": ("replay_before_begin", "replay_before_save", "replay_after_save", "rebuild_between_slices"),
 }
-NOT_YET = ("inbox_after_claim", "inbox_before_confirm")
+NOT_YET = ("dedup_after_claim", "dedup_before_confirm")
 
 
 class World:

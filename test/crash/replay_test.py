@@ -14,7 +14,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
-from support.books import Failures, await_books, await_settled, rows, verify_books  # noqa: E402
+from support.deliveries import Failures, await_deliveries, await_settled, rows, verify_deliveries  # noqa: E402
 from support.crew import Crew  # noqa: E402
 from support.place import is_cluster  # noqa: E402
 from support.server import ROOT, Server, check, diag, equal, main, test, wait_until  # noqa: E402
@@ -53,7 +53,7 @@ class World:
             equal(shapes.ids(reader.pages("/v1/feed", limit=100)), self.posts[::-1])
         result = self.server.command("check", "--all")
         equal(result.returncode, 0, "fantail check --all: " + result.stdout[-1500:] + result.stderr[-500:])
-        verify_books(self.server)
+        verify_deliveries(self.server)
 
 
 class Job:
@@ -247,7 +247,7 @@ def _():
         world.verify()
 
 
-@test("replay-whose-deliveries-fail-puts-them-on-the-books-and-they-are-tried-again-over-a-kill")
+@test("replay-whose-deliveries-fail-puts-them-in-the-delivery-store-and-they-are-tried-again-over-a-kill")
 def _():
     with Failures() as failures, Server(env=failures.env, **SETTINGS) as server:
         world = World(server, posts=12)
@@ -256,8 +256,8 @@ def _():
         job = Job(server, "replays", consumer="timelines", rate=0)
         ended = job.ended()
         equal((ended["seen"], ended["acted"], ended["failed"]), (12, 0, 12))
-        booked = await_books(server, lambda found: len(found) == 12, "the failed deliveries on the books")
-        equal({(str(r.replay), r.state, r.tries) for r in booked}, {(job.id, "delayed", 1)})
+        recorded = await_deliveries(server, lambda found: len(found) == 12, "the failed deliveries in the delivery store")
+        equal({(str(r.replay), r.state, r.tries) for r in recorded}, {(job.id, "delayed", 1)})
         server.kill()
         failures.clear()
         server.start()
@@ -273,7 +273,7 @@ def _():
         server.save_views()
         failures.write("timelines UNKNOWN_COMMIT")
         world.post(5)
-        await_books(server, lambda found: [r.state for r in found] == ["dead"] * 5, "dead letters")
+        await_deliveries(server, lambda found: [r.state for r in found] == ["dead"] * 5, "dead letters")
         failures.clear()
         await_settled(server)
         server.save_views()  # else a restart would deliver the events again

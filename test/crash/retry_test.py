@@ -4,7 +4,7 @@ and where it is tried again, and at any moment. A restart neither loses nor doub
 follower's feed has every post exactly once.
 
 Deliveries fail because a file says so (FANTAIL_FAIL). The ladder of due times is checked where it is written down, and
-shortened between restarts by setting due times back (test/support/books.py); the first step, and the whole life of a
+shortened between restarts by setting due times back (test/support/deliveries.py); the first step, and the whole life of a
 delivery of low priority, are waited out in real time.
 """
 import os
@@ -15,7 +15,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
-from support.books import LADDER_S, Failures, Tries, await_books, hurry, matching, rows, verify_books  # noqa: E402
+from support.deliveries import LADDER_S, Failures, Tries, await_deliveries, hurry, matching, rows, verify_deliveries  # noqa: E402
 from support.crew import together  # noqa: E402
 from support.faults import died, start_with_fault  # noqa: E402
 from support.place import is_cluster  # noqa: E402
@@ -89,11 +89,11 @@ class World:
             equal(feed, feeds[0])
         result = self.server.command("check", "--all")
         equal(result.returncode, 0, "fantail check --all: " + result.stdout[-1500:] + result.stderr[-500:])
-        verify_books(self.server)
+        verify_deliveries(self.server)
 
 
 def await_rows(server, count, **wanted):
-    found = await_books(server, lambda all_: len(matching(all_, **wanted)) >= count, f"{count} deliveries with {wanted}")
+    found = await_deliveries(server, lambda all_: len(matching(all_, **wanted)) >= count, f"{count} deliveries with {wanted}")
     return matching(found, **wanted)
 
 
@@ -193,7 +193,7 @@ def climb(covered):
             hurry(server)
             server.start()
             wanted = (retry + 2, "dead" if retry == 5 else "delayed")
-            await_books(server, lambda found: all((r.tries, r.state) == wanted for r in found), f"retry {retry + 1}")
+            await_deliveries(server, lambda found: all((r.tries, r.state) == wanted for r in found), f"retry {retry + 1}")
         for turn in range(3):  # dead: nothing more happens by itself, whatever is restarted
             for row in tries.look(server):
                 equal((row.state, row.tries), ("dead", 7))
@@ -213,7 +213,7 @@ def _():
 
 @test("retry-keeps-tries-and-times-when-a-restart-delivers-the-event-again")
 def _():
-    """What the saved views do not cover is delivered again: for what is on the books that is no try."""
+    """What the saved views do not cover is delivered again: for what is in the delivery store that is no try."""
     climb(covered=False)
 
 
@@ -229,7 +229,7 @@ def _():
             server.kill()
             hurry(server)
             server.start()
-            await_books(server, lambda found: all(r.state == "waiting" or (r.state, r.tries) == ("delayed", turn + 2)
+            await_deliveries(server, lambda found: all(r.state == "waiting" or (r.state, r.tries) == ("delayed", turn + 2)
                                                   for r in found), f"retry {turn + 1}")
         before = {r.id: r for r in rows(server, state="delayed")}
         server.save_views()
@@ -243,7 +243,7 @@ def _():
         world.verify()
 
 
-@test("retry-that-waits-on-the-books-does-not-hold-up-a-stop")
+@test("retry-that-waits-in-the-delivery-store-does-not-hold-up-a-stop")
 def _():
     with Failures() as failures, Server(env=failures.env, **SETTINGS) as server:
         world = World(server)
@@ -253,7 +253,7 @@ def _():
         server.kill()
         hurry(server)
         server.start()
-        await_books(server, lambda found: [(r.state, r.tries) for r in found] == [("delayed", 2)], "the first retry")
+        await_deliveries(server, lambda found: [(r.state, r.tries) for r in found] == [("delayed", 2)], "the first retry")
         began = time.monotonic()
         equal(server.stop(), 0)
         took_s = time.monotonic() - began
@@ -314,7 +314,7 @@ def act(world, number):
 
 
 def crash_at(point, occurrence, covered):
-    """True when the point was reached. `covered`: the views' saved state covers the events that are on the books."""
+    """True when the point was reached. `covered`: the views' saved state covers the events that are in the delivery store."""
     with Failures() as failures, Server(env=failures.env, **SETTINGS) as server:
         world, tries = World(server), Tries()
         act(world, 0)
@@ -356,7 +356,7 @@ def add(point, covered):
         check(1 in reached, f"{point} was never reached: this test shows nothing")
 
 
-for name in ("book_before_commit", "book_after_commit", "retry_before_publish", "retry_after_done"):
+for name in ("record_before_commit", "record_after_commit", "retry_before_publish", "retry_after_done"):
     for saved in (False, True):
         add(name, saved)
 
@@ -382,7 +382,7 @@ def _():
         end_failures(server, failures)
         world.verify()
         check(tries.look(server), "nothing ever failed: this test shows nothing")
-        diag(f"{len(world.posts)} posts, {len(tries.seen)} deliveries on the books")
+        diag(f"{len(world.posts)} posts, {len(tries.seen)} deliveries in the delivery store")
 
 
 if __name__ == "__main__":

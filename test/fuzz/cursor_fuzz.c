@@ -1,7 +1,7 @@
 /* Cursors: no input but exactly one that we would make is accepted. */
 #include <stdint.h>
 
-#include "api/cursor.h"
+#include "api/edge/cursor.h"
 #include "base/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

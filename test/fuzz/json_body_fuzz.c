@@ -2,7 +2,7 @@
  * objects through. */
 #include <stdint.h>
 
-#include "api/body.h"
+#include "api/edge/body.h"
 #include "base/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -4,8 +4,8 @@
 #include <openssl/hmac.h>
 #include <stdint.h>
 
-#include "api/auth.h"
-#include "api/jwt.h"
+#include "api/edge/auth.h"
+#include "api/edge/jwt.h"
 #include "base/check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

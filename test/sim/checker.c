@@ -2,8 +2,9 @@
  * consumer in the store made, every outbox row removed, in commit order, written by triggers and so
  * exactly as durable as what it tells of); what sinks were called with; what the engine says.
  *
- * A member who was not reached must be explained by a row of the books for the same event and
- * consumer. Rows that are cleaned away after their retention still explain: they are remembered. */
+ * A member who was not reached must be explained by a row of the delivery store for the same event
+ * and consumer. Rows that are cleaned away after their retention still explain: they are
+ * remembered. */
 #include "checker.h"
 
 #include <inttypes.h>
@@ -169,7 +170,7 @@ static void check_tries(struct sim *s, const struct checker_row *old, const stru
     if (rule == RULE_COUNT || is_closed(now->state))
         return;
     int retries = retries_of[s->rules[rule].priority];
-    /* To a page not tried before; a booking whose reply was lost says so twice. */
+    /* To a page not tried before; a delivery_record whose reply was lost says so twice. */
     bool got_on = now->tries == 0 && (now->after != old->after || s->replies_lost);
     HOLDS(s, now->tries >= old->tries || s->checker.by_operator || got_on,
           "delivery %" PRIu64 " forgot tries", now->delivery);
@@ -184,8 +185,8 @@ static void check_change(struct sim *s, const struct checker_row *old,
 {
     bool by_operator = s->checker.by_operator;
     bool moved = is_closed(now->state) && now->state == old->state; /* to another page's place */
-    /* A booking whose reply was lost is written again, and a replay repeats what it had not saved:
-     * both may meet a row that an operator has just re-driven, and end it once more. */
+    /* A delivery_record whose reply was lost is written again, and a replay repeats what it had not
+     * saved: both may meet a row that an operator has just re-driven, and end it once more. */
     bool repeated = (s->replies_lost || now->replay) && old->state == DELIVERY_DELAYED &&
                     (now->state == DELIVERY_DEAD || now->state == DELIVERY_DROPPED);
     bool allowed = may_follow(old->state, now->state) || moved || repeated ||
@@ -314,9 +315,9 @@ void checker_catch_up(struct sim *s, struct tx *tx)
 
 /* ---- deliveries ---- */
 
-/* Is there a row of the books, of the live delivery, in one of these states? */
-static bool booked(const struct sim *s, const struct sim_event *e, const char *consumer,
-                   unsigned states)
+/* Is there a row of the delivery store, of the live delivery, in one of these states? */
+static bool recorded(const struct sim *s, const struct sim_event *e, const char *consumer,
+                     unsigned states)
 {
     for (int i = s->checker.first[e - s->events]; i >= 0; i = s->checker.rows[i].next) {
         const struct checker_row *row = &s->checker.rows[i];
@@ -339,7 +340,7 @@ static bool key_is_done_with(const struct sim *s, const struct sim_event *e)
     for (size_t rule = 0; rule < RULE_COUNT; rule++) {
         const struct rule *r = &s->rules[rule];
         if (lane_is_ordered(r->lane) && (missing(s, e, rule) & ~e->ever[sim_slot(s, rule)]) &&
-            !booked(s, e, r->consumer, CLOSED))
+            !recorded(s, e, r->consumer, CLOSED))
             return false;
     }
     return true;
@@ -372,9 +373,9 @@ void checker_delivers(struct sim *s, struct sim_event *e, size_t rule, uint64_t 
     unsigned not_now = s->replies_lost ? UNTOUCHABLE & ~(1u << DELIVERY_DELAYED) : UNTOUCHABLE;
     if (r->audience == TO_ACTOR && !was_replayed(s, r->consumer, NULL))
         HOLDS(s,
-              !booked(s, e, r->consumer, not_now) ||
-                  booked(s, e, r->consumer, 1 << DELIVERY_RETRYING),
-              "%s got event %" PRIu64 ", which waits on the books", r->consumer, e->id);
+              !recorded(s, e, r->consumer, not_now) ||
+                  recorded(s, e, r->consumer, 1 << DELIVERY_RETRYING),
+              "%s got event %" PRIu64 ", which waits in the delivery store", r->consumer, e->id);
 }
 
 void checker_sent(struct sim *s, struct sim_event *e, size_t rule, uint64_t account)
@@ -393,18 +394,18 @@ void checker_sent(struct sim *s, struct sim_event *e, size_t rule, uint64_t acco
 
 static bool is_released(const struct sim *s, const struct sim_event *e)
 {
-    return booked(s, e, "", 1 << DELIVERY_RELEASED);
+    return recorded(s, e, "", 1 << DELIVERY_RELEASED);
 }
 
 static void check_settled(struct sim *s)
 {
     uint64_t through = engine_settled_through(s->engine);
     for (const struct sim_event *e = s->events; e < s->events + s->event_count; e++) {
-        if (!e->committed || e->id > through || booked(s, e, "", 1 << DELIVERY_PARKED))
+        if (!e->committed || e->id > through || recorded(s, e, "", 1 << DELIVERY_PARKED))
             continue;
         for (size_t rule = 0; rule < RULE_COUNT; rule++) {
             uint64_t left = missing(s, e, rule);
-            if (left == 0 || booked(s, e, s->rules[rule].consumer, OPEN | GIVEN_UP))
+            if (left == 0 || recorded(s, e, s->rules[rule].consumer, OPEN | GIVEN_UP))
                 continue;
             char sql[80];
             snprintf(sql, sizeof sql, "SELECT state = 0 FROM outbox WHERE id = %" PRIu64, e->id);
@@ -423,7 +424,7 @@ static void expect_none(struct sim *s, const char *sql, const char *what)
     HOLDS(s, n == 0, "%" PRId64 " %s", n, what);
 }
 
-static void check_books(struct sim *s)
+static void check_deliveries(struct sim *s)
 {
     expect_none(s,
                 "SELECT count(*) FROM deliveries d WHERE order_key <> 0 AND state IN (1, 2) AND "
@@ -458,7 +459,7 @@ void checker_now(struct sim *s)
     s->totals.checks++;
     checker_catch_up(s, NULL);
     check_settled(s);
-    check_books(s);
+    check_deliveries(s);
     check_jobs(s);
 }
 
@@ -469,7 +470,7 @@ static void check_reached(struct sim *s)
     for (const struct sim_event *e = s->events; e < s->events + s->event_count; e++) {
         for (size_t rule = 0; rule < RULE_COUNT && e->committed; rule++) {
             uint64_t left = missing(s, e, rule);
-            HOLDS(s, left == 0 || booked(s, e, s->rules[rule].consumer, GIVEN_UP),
+            HOLDS(s, left == 0 || recorded(s, e, s->rules[rule].consumer, GIVEN_UP),
                   "event %" PRIu64 " never reached %" PRIx64 " by %s", e->id, left,
                   s->rules[rule].consumer);
         }

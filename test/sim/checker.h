@@ -1,9 +1,9 @@
 /* What must hold, whatever happens: the invariants of docs/guarantees.md that concern the engine.
  *
- * The checker sees every change of the books through triggers in the store, so it knows each row's
- * whole life: which state followed which, how often it was tried, when it was due. From that and
- * from what the simulated people got it decides. It ends the program with the seed when something
- * does not hold. */
+ * The checker sees every change of the delivery store through triggers in the store, so it knows
+ * each row's whole life: which state followed which, how often it was tried, when it was due. From
+ * that and from what the simulated people got it decides. It ends the program with the seed when
+ * something does not hold. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@ struct tx;
 
 enum { CHECKER_ROWS = 2048, CHECKER_NAME_MAX = 24 };
 
-/* A row of the books as the checker last saw it. */
+/* A row of the delivery store as the checker last saw it. */
 struct checker_row {
     uint64_t delivery, event, replay, order_key, after, until;
     char consumer[CHECKER_NAME_MAX], reason[CHECKER_NAME_MAX];
@@ -42,7 +42,7 @@ struct plain_db;
 void checker_install(struct plain_db *store);
 void checker_init(struct sim *s);
 
-/* Reads what happened to the books. Inside a transaction give it, else NULL. */
+/* Reads what happened to the delivery store. Inside a transaction give it, else NULL. */
 void checker_catch_up(struct sim *s, struct tx *tx);
 
 /* A sink was called for these accounts: may it be? Before it acts. */

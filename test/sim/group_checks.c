@@ -10,7 +10,6 @@
  *     outlive a crash: what died after its COMMIT, unanswered, reaches them with the leader's walk
  *     through the events, and a server that is alone catches up before it reads anything.)
  * Drained, every inbox is what inbox_from_truth says. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,50 +21,34 @@
 struct read_log {
     uint64_t group, reader;
     struct log_range range;
-    struct buf text;
-    int64_t next;
+    struct arena *arena;
+    struct log_page page;
 };
 
 static enum err read_log(struct tx *tx, void *arg)
 {
     struct read_log *r = arg;
-    struct json_out j;
-    buf_clear(&r->text);
-    json_out_init(&j, &r->text);
-    json_array_begin(&j);
-    enum err e = group_log_read(tx, r->group, r->reader, &r->range, &j, &r->next);
-    json_array_end(&j);
-    return e;
+    return group_log_read(tx, r->group, r->reader, &r->range, r->arena, &r->page);
 }
 
-/* The next entries after `after`; NULL: not somebody who was ever in the group. */
-static json_t *log_page(struct history *h, size_t person, size_t group, int64_t after, size_t limit,
-                        int64_t *next)
+/* The next entries after `after`, for somebody who is or was in the group. */
+static struct log_page log_page(struct history *h, size_t person, size_t group, int64_t after,
+                                size_t limit, struct arena *arena)
 {
     struct read_log r = {.group = h->groups[group],
                          .reader = h->people[person],
-                         .range = {.after = after, .limit = limit}};
-    buf_init(&r.text, 0);
+                         .range = {.after = after, .limit = limit},
+                         .arena = arena};
+    arena_reset(arena);
     enum err e = db_read(h->w->db, read_log, &r, NULL);
-    if (e && e != ERR_NOT_FOUND)
+    if (e)
         failed(h, "reading the log of group %zu says %s", group, err_name(e));
-    struct str text = buf_view(&r.text);
-    json_t *page = e ? NULL : json_loadb(text.ptr, text.len, 0, NULL);
-    EXPECT(e || page);
-    buf_done(&r.text);
-    *next = r.next;
-    return page;
+    return r.page;
 }
 
-static int64_t number(const json_t *entry, const char *name)
+static const char *body_of(const struct group_entry *entry)
 {
-    return json_integer_value(json_object_get(entry, name));
-}
-
-static const char *text(const json_t *entry, const char *name)
-{
-    const char *s = json_string_value(json_object_get(entry, name));
-    return s ? s : "";
+    return entry->body.ptr ? entry->body.ptr : "";
 }
 
 /* What all readers must agree on. */
@@ -74,15 +57,16 @@ struct canon {
     char what[160], body[BODY_MAX];
 };
 
-static void agree(struct history *h, size_t group, struct canon *c, const json_t *entry)
+static void agree(struct history *h, size_t group, struct canon *c, const struct group_entry *entry)
 {
     char what[sizeof c->what];
-    const char *body = text(entry, "body");
-    bool gone = json_is_true(json_object_get(entry, "deleted"));
-    int64_t seq = number(entry, "seq");
-    snprintf(what, sizeof what, "%s by %s at %s, deleted %d, target %lld, subject %s",
-             text(entry, "kind"), text(entry, "author_id"), text(entry, "created_at"), gone,
-             (long long)number(entry, "target_seq"), text(entry, "subject_id"));
+    const char *body = body_of(entry);
+    bool gone = entry->deleted;
+    int64_t seq = entry->seq;
+    snprintf(what, sizeof what, "%s by %llu at %lld, deleted %d, target %lld, subject %llu",
+             group_entry_kind_name(entry->kind), (unsigned long long)entry->author,
+             (long long)entry->created_at_ms, gone, (long long)entry->target_seq,
+             (unsigned long long)entry->subject);
     if (gone && body[0])
         failed(h, "entry %lld of group %zu is deleted and still read", (long long)seq, group);
     if (c->known && strcmp(c->what, what) != 0)
@@ -134,21 +118,21 @@ static bool was_member(struct history *h, size_t group, size_t person)
 static void check_reader(struct history *h, size_t group, size_t person, struct canon *canon)
 {
     struct sight sight = sight_of(h, group, person);
-    int64_t after = 0, next, expected = sight.first;
+    int64_t after = 0, expected = sight.first;
+    struct arena arena;
+    arena_init(&arena);
     do {
-        json_t *page = log_page(h, person, group, after, 1 + below(h, 50), &next), *entry;
-        size_t i;
-        EXPECT(page);
-        json_array_foreach(page, i, entry)
-        {
-            if (number(entry, "seq") != expected || expected > sight.last)
+        struct log_page page = log_page(h, person, group, after, 1 + below(h, 50), &arena);
+        for (size_t i = 0; i < page.count; i++) {
+            const struct group_entry *entry = &page.entries[i];
+            if (entry->seq != expected || expected > sight.last)
                 failed(h, "%zu reads %lld of group %zu where %lld comes next", person,
-                       (long long)number(entry, "seq"), group, (long long)expected);
+                       (long long)entry->seq, group, (long long)expected);
             agree(h, group, &canon[expected++], entry);
         }
-        json_decref(page);
-        after = next;
-    } while (next);
+        after = page.next;
+    } while (after);
+    arena_done(&arena);
     if (expected != sight.last + 1)
         failed(h, "%zu reads group %zu up to %lld instead of %lld", person, group,
                (long long)expected - 1, (long long)sight.last);
@@ -187,38 +171,34 @@ static void check_group(struct history *h, size_t group)
 
 /* ---- clients that follow ---- */
 
-static void follow(struct copy *c, const json_t *entry)
+static void follow(struct copy *c, const struct group_entry *entry)
 {
-    const char *kind = text(entry, "kind"), *body = text(entry, "body");
-    int64_t seq = number(entry, "seq"), target = number(entry, "target_seq");
-    bool gone = json_is_true(json_object_get(entry, "deleted"));
+    int64_t seq = entry->seq, target = entry->target_seq;
     c->last = seq;
-    if (strcmp(kind, "message") == 0)
-        snprintf(c->body[seq], BODY_MAX, "%s", body);
-    else if (strcmp(kind, "edit") == 0 && target >= c->joined)
-        snprintf(c->body[target], BODY_MAX, "%s", gone ? "" : body);
-    else if (strcmp(kind, "delete") == 0 || strcmp(kind, "moderation") == 0)
+    if (entry->kind == ENTRY_MESSAGE)
+        snprintf(c->body[seq], BODY_MAX, "%s", body_of(entry));
+    else if (entry->kind == ENTRY_EDIT && target >= c->joined)
+        snprintf(c->body[target], BODY_MAX, "%s", entry->deleted ? "" : body_of(entry));
+    else if (entry->kind == ENTRY_DELETE || entry->kind == ENTRY_MODERATION)
         c->body[target][0] = '\0';
 }
 
 static void compare_copy(struct history *h, size_t person, size_t group, const struct copy *c)
 {
-    int64_t after = c->joined - 1, next;
+    int64_t after = c->joined - 1;
+    struct arena arena;
+    arena_init(&arena);
     do {
-        json_t *page = log_page(h, person, group, after, 100, &next), *entry;
-        size_t i;
-        EXPECT(page);
-        json_array_foreach(page, i, entry)
-        {
-            int64_t seq = number(entry, "seq");
-            if (strcmp(text(entry, "kind"), "message") == 0 &&
-                strcmp(text(entry, "body"), c->body[seq]) != 0)
+        struct log_page page = log_page(h, person, group, after, 100, &arena);
+        for (size_t i = 0; i < page.count; i++) {
+            const struct group_entry *entry = &page.entries[i];
+            if (entry->kind == ENTRY_MESSAGE && strcmp(body_of(entry), c->body[entry->seq]) != 0)
                 failed(h, "the client of %zu shows %lld of group %zu as '%s', which is '%s'",
-                       person, (long long)seq, group, c->body[seq], text(entry, "body"));
+                       person, (long long)entry->seq, group, c->body[entry->seq], body_of(entry));
         }
-        json_decref(page);
-        after = next;
-    } while (next);
+        after = page.next;
+    } while (after);
+    arena_done(&arena);
 }
 
 /* Some pages further; when it is up to date it must show what is. */
@@ -237,13 +217,15 @@ void check_client(struct history *h, size_t person, size_t group)
         c->last = joined - 1;
     }
     int64_t next = 1;
+    struct arena arena;
+    arena_init(&arena);
     for (uint64_t pages = 1 + below(h, 8); pages > 0 && next; pages--) {
-        json_t *page = log_page(h, person, group, c->last, 1 + below(h, 20), &next), *entry;
-        size_t i;
-        EXPECT(page);
-        json_array_foreach(page, i, entry) follow(c, entry);
-        json_decref(page);
+        struct log_page page = log_page(h, person, group, c->last, 1 + below(h, 20), &arena);
+        for (size_t i = 0; i < page.count; i++)
+            follow(c, &page.entries[i]);
+        next = page.next;
     }
+    arena_done(&arena);
     if (!next)
         compare_copy(h, person, group, c);
 }
@@ -324,7 +306,8 @@ static bool read_view(struct history *h, size_t person, struct inbox_entry *out,
     *n = 0;
     do {
         size_t max = 1 + below(h, GROUPS_MAX);
-        enum err e = views_inbox(h->w->views, h->people[person], from, out + *n, max, &got);
+        enum err e =
+            inboxes_read(h->w->views->inboxes, h->people[person], from, out + *n, max, &got);
         if (e == ERR_NEEDS_TRUTH)
             return false;
         if (e || got > max || *n + got > TRUTH_MAX - GROUPS_MAX)
@@ -346,7 +329,7 @@ static bool read_view(struct history *h, size_t person, struct inbox_entry *out,
 static void rebuild(struct history *h, size_t person, bool alone)
 {
     struct truth t = {.account = h->people[person]};
-    enum err e = views_inbox_begin(h->w->views, h->people[person]);
+    enum err e = inboxes_begin(h->w->views->inboxes, h->people[person]);
     if (e == ERR_CONFLICT && !alone)
         return;
     EXPECT(e == OK);
@@ -355,8 +338,8 @@ static void rebuild(struct history *h, size_t person, bool alone)
     EXPECT(db_read(h->w->db, read_truth, &t, NULL) == OK);
     if (!alone)
         meanwhile(h);
-    e = below(h, 8) || alone ? views_inbox_end(h->w->views, h->people[person], t.entries, t.n)
-                             : views_inbox_give_up(h->w->views, h->people[person]);
+    e = below(h, 8) || alone ? inboxes_end(h->w->views->inboxes, h->people[person], t.entries, t.n)
+                             : inboxes_give_up(h->w->views->inboxes, h->people[person]);
     EXPECT(e == OK || (e == ERR_CONFLICT && !alone));
 }
 
@@ -376,7 +359,7 @@ void check_inbox(struct history *h, size_t person)
     if (h->deleted[person])
         return;
     if (below(h, 2))
-        world_apply(h->w, (struct view_change){.kind = VIEW_SEEN,
+        world_apply(h->w, (struct view_change){.kind = VIEW_LAST_SEEN,
                                                .account = h->people[person],
                                                .value = clock_wall_ms(&h->w->clock.clock)});
     if (!read_view(h, person, view, &n)) {

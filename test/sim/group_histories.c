@@ -14,7 +14,7 @@
  *
  *     group_histories [--count N] [--seed FIRST] [--long]
  *
- * With FANTAIL_TEST_ENGINES=cluster the same over PostgreSQL, Redis and RabbitMQ (deliveries do not
+ * With FANTAIL_TEST_DRIVERS=cluster the same over PostgreSQL, Redis and RabbitMQ (deliveries do not
  * fail there on purpose: their retries take real time). Prints the seed of a failing history and
  * ends; `--seed S --count 1` runs that one again. */
 #include <stdarg.h>
@@ -291,24 +291,23 @@ static void delete_somebody(struct history *h)
 /* ---- the stack ---- */
 
 /* A page fails before its effect, or nobody hears that it had one. */
-static enum err unreliable_push(struct views *v, uint64_t group, uint64_t activity,
-                                const uint64_t *members, size_t n, size_t *changed)
+static enum err unreliable_push(struct inboxes *b, struct inbox_push *pushes, size_t n)
 {
     struct history *h = &history;
     uint64_t dice = below(h, 200);
     if (dice < h->failing)
         return ERR_UNAVAILABLE;
-    enum err e = h->push(v, group, activity, members, n, changed);
+    enum err e = h->push(b, pushes, n);
     return dice < 2 * h->failing ? ERR_UNAVAILABLE : e;
 }
 
 static void start(struct history *h)
 {
     world_start(h->w, CAP);
-    h->ops = *h->w->views->ops;
-    h->push = h->ops.inbox_push;
-    h->ops.inbox_push = unreliable_push;
-    h->w->views->ops = &h->ops;
+    h->ops = *h->w->views->inboxes->ops;
+    h->push = h->ops.push;
+    h->ops.push = unreliable_push;
+    h->w->views->inboxes->ops = &h->ops;
 }
 
 static void restart(struct history *h)
@@ -342,7 +341,7 @@ static void work_a_little(struct history *h)
         world_step(h->w);
     manual_clock_advance(&h->w->clock, (int64_t)below(h, 50));
     if (below(h, 4) == 0)
-        engine_mark_step(h->w->engine);
+        engine_watermark_step(h->w->engine);
 }
 
 void meanwhile(struct history *h)
@@ -359,8 +358,8 @@ static void let_time_pass(struct history *h)
     bool wrapped;
     manual_clock_advance(&h->w->clock, (int64_t)below(h, 3) * day_ms / 2);
     if (below(h, 2))
-        EXPECT(views_sweep(h->w->views, clock_wall_ms(&h->w->clock.clock) - day_ms, 100, &dropped,
-                           &wrapped) == OK);
+        EXPECT(timelines_sweep(h->w->views->timelines, clock_wall_ms(&h->w->clock.clock) - day_ms,
+                               100, &dropped, &wrapped) == OK);
     tell(h, "time passes");
 }
 
@@ -402,7 +401,7 @@ static void run(struct world *w, uint64_t seed, bool loud)
     w->batch_max = below(h, 4) ? 1 + (uint16_t)below(h, 3) : 0;
     w->group_pull_threshold = below(h, 3) ? 2 + (int64_t)below(h, 4) : 0;
     w->active_within_ms = below(h, 2) ? 1000 : day_ms;
-    h->failing = w->engines.kind == TEST_EMBEDDED && below(h, 2) ? 10 : 0;
+    h->failing = w->drivers.kind == TEST_EMBEDDED && below(h, 2) ? 10 : 0;
     start(h);
     h->people_count = 4 + below(h, PEOPLE_MAX - 3);
     for (size_t i = 0; i < h->people_count; i++) {
@@ -430,7 +429,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
             first = strtoull(argv[++i], NULL, 10);
     }
-    enum test_engines_kind kind = test_engines_wanted();
+    enum test_drivers_kind kind = test_drivers_wanted();
     struct world w;
     printf("1..1\n");
     fflush(stdout);

@@ -37,9 +37,8 @@ struct history {
     bool loud;
     unsigned failing; /* of a hundred deliveries */
     bool untold;      /* a commit that died unanswered may not have reached shared views yet */
-    struct views_ops ops;
-    enum err (*push)(struct views *v, uint64_t group, uint64_t activity, const uint64_t *members,
-                     size_t n, size_t *changed);
+    struct inboxes_ops ops;
+    enum err (*push)(struct inboxes *b, struct inbox_push *pushes, size_t n);
     uint64_t people[PEOPLE_MAX], groups[GROUPS_MAX];
     bool deleted[PEOPLE_MAX];
     size_t people_count, group_count, sent_count;

@@ -1,6 +1,7 @@
-/* What must hold, whoever leads: a settled event is delivered, durably, or on the books; of an
- * order key events are first delivered in the order of their ids; the views know of an event before
- * it is delivered; what acts once acts once; the books' counts are those of their rows. */
+/* What must hold, whoever leads: a settled event is delivered, durably, or in the delivery store;
+ * of an order key events are first delivered in the order of their ids; the views know of an event
+ * before it is delivered; what acts once acts once; the delivery store's counts are those of their
+ * rows. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -21,10 +22,10 @@ static enum err ask_open(struct tx *tx, void *arg)
                       DB_ARGS(DB_I64(a->event), DB_TEXT(str_of(a->consumer))), &a->n);
 }
 
-static bool is_on_books(struct sim *s, const struct sim_event *e, size_t rule)
+static bool is_recorded(struct sim *s, const struct sim_event *e, size_t rule)
 {
     struct asking a = {.event = e->id, .consumer = s->rules[rule].consumer};
-    HOLDS(s, plain_db_look(s->store, ask_open, &a) == OK, "the books cannot be read");
+    HOLDS(s, plain_db_look(s->store, ask_open, &a) == OK, "the delivery store cannot be read");
     return a.n > 0;
 }
 
@@ -43,7 +44,8 @@ static int64_t rows_of(struct sim *s, const struct sim_event *e)
 }
 
 /* The first time that anybody gets an event of a key, the earlier ones are delivered. What sits on
- * the books blocks its key. The archive's rows are asked for only outside of transactions. */
+ * the delivery store blocks its key. The archive's rows are asked for only outside of transactions.
+ */
 static void check_order(struct sim *s, const struct sim_event *e, size_t rule)
 {
     for (const struct sim_event *o = s->events; o < s->events + s->event_count; o++) {
@@ -80,17 +82,17 @@ static bool is_delivered(struct sim *s, const struct sim_event *e, size_t rule, 
 
 static void check_settled(struct sim *s)
 {
-    uint64_t mark = (uint64_t)plain_db_ask_often(
+    uint64_t watermark = (uint64_t)plain_db_ask_often(
         s->store, "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'done_through'");
-    HOLDS(s, mark >= s->mark, "the mark went back");
-    s->mark = mark;
+    HOLDS(s, watermark >= s->watermark, "the watermark went back");
+    s->watermark = watermark;
     for (const struct sim_event *e = s->events; e < s->events + s->event_count; e++) {
-        for (size_t rule = 0; rule < RULE_COUNT && e->id <= mark; rule++) {
+        for (size_t rule = 0; rule < RULE_COUNT && e->id <= watermark; rule++) {
             if (s->rules[rule].on == e->type)
-                HOLDS(s, is_delivered(s, e, rule, true) || is_on_books(s, e, rule),
+                HOLDS(s, is_delivered(s, e, rule, true) || is_recorded(s, e, rule),
                       "settled through %" PRIu64 ", but event %" PRIu64
                       " is not safely delivered by %s",
-                      mark, e->id, s->rules[rule].consumer);
+                      watermark, e->id, s->rules[rule].consumer);
         }
     }
 }
@@ -101,7 +103,7 @@ static void expect_none(struct sim *s, const char *sql, const char *what)
     HOLDS(s, n == 0, "%" PRId64 " %s", n, what);
 }
 
-static void check_books(struct sim *s)
+static void check_deliveries(struct sim *s)
 {
     expect_none(s,
                 "SELECT count(*) FROM deliveries d WHERE order_key <> 0 AND state IN (1, 2) AND "
@@ -124,7 +126,7 @@ static void check_books(struct sim *s)
 void check_now(struct sim *s)
 {
     check_settled(s);
-    check_books(s);
+    check_deliveries(s);
 }
 
 /* ---- at the end ---- */

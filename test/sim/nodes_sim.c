@@ -1,5 +1,5 @@
 /* Many nodes under a seeded simulator: one thread, one seed. An agenda of (virtual time, seeded
- * tie-break, step) drives the engines and the leases of two to four nodes (nodes_sim.h), while
+ * tie-break, step) drives the engines and the leadership of two to four nodes (nodes_sim.h), while
  * events are committed everywhere, and nodes die, pause, stall in the middle of a delivery, lose
  * the store or the bus; leaders are replaced behind their backs; messages and reports are lost,
  * doubled, late; writes stay open for long; the views lose what has no second copy. At the end the
@@ -30,10 +30,11 @@ enum {
 static const uint64_t regressions[] = {6, 1260, 5260};
 
 enum step {
-    STEP_LEASE,
+    STEP_BEAT,
+    STEP_LEAD,
     STEP_RELAY,
-    STEP_BOOKS,
-    STEP_MARK,
+    STEP_RECORDER,
+    STEP_WATERMARK,
     STEP_WORKER,
     STEPS = STEP_WORKER + WORKERS
 };
@@ -66,8 +67,8 @@ static void wake(void *ctx, enum engine_sleeper who)
     struct agenda *a = agenda_of(n->sim);
     if (who == ENGINE_RELAY)
         soon(a, n->number * STEPS + STEP_RELAY);
-    else if (who == ENGINE_BOOKS)
-        soon(a, n->number * STEPS + STEP_BOOKS);
+    else if (who == ENGINE_RECORDER)
+        soon(a, n->number * STEPS + STEP_RECORDER);
     for (int i = 0; who == ENGINE_WORKERS && i < WORKERS; i++)
         soon(a, n->number * STEPS + STEP_WORKER + i);
 }
@@ -81,53 +82,25 @@ static void all_awake(struct agenda *a, struct sim_node *n)
 
 /* ---- leading ---- */
 
-static void try_to_lead(struct sim *s, struct sim_node *n)
+/* The server's own: only the threads that call it are missing. */
+static int64_t beat_step(struct sim *s, struct sim_node *n)
 {
-    int64_t now_us = s->clock.mono_us;
-    if (!lease_is_free(&n->lease, now_us) || lease_take(&n->lease, &n->db, now_us))
-        return;
-    engine_lead_until(n->engine, n->lease.renewed_us + LEASE_GIVE_UP_MS * INT64_C(1000));
-    enum err e = engine_lead(n->engine, n->lease.term);
-    s->totals.terms++;
-    sim_say(s, "node %d leads in term %" PRIu64 ": %s", n->number, n->lease.term, err_name(e));
-    if (e)
-        (void)lease_give_back(&n->lease, &n->db);
+    (void)leadership_beat(&n->leadership, "http://node");
+    return s->clock.mono_us + LEASE_BEAT_MS * INT64_C(1000);
 }
 
-/* How long the read took in the world outside is no part of the history. */
-static enum err look(struct sim *s, struct sim_node *n)
+static int64_t lead_step(struct sim *s, struct sim_node *n)
 {
-    int64_t moved_us = n->lease.moved_us;
-    enum err e = lease_look(&n->lease, &n->db, s->clock.mono_us);
-    if (n->lease.moved_us != moved_us)
-        n->lease.moved_us = s->clock.mono_us;
-    return e;
-}
-
-/* As a server's chore does it. */
-static int64_t lease_step(struct sim *s, struct sim_node *n)
-{
-    int64_t now_us = s->clock.mono_us;
+    bool led = engine_leads(n->engine);
+    int64_t again_us = leadership_step(&n->leadership);
     bool leads = engine_leads(n->engine);
-    enum err e = leads ? lease_renew(&n->lease, &n->db, "", now_us) : look(s, n);
-    if (!e)
-        engine_saw_term(n->engine, n->lease.term);
-    if (leads && !e)
-        engine_lead_until(n->engine, n->lease.renewed_us + LEASE_GIVE_UP_MS * INT64_C(1000));
-    bool held = lease_is_held(&n->lease, now_us);
-    if (leads && (!held || e == ERR_CONFLICT || engine_must_resign(n->engine))) {
+    if (leads && !led) {
+        s->totals.terms++;
+        sim_say(s, "node %d leads in term %" PRIu64, n->number, leadership_term(&n->leadership));
+    } else if (led && !leads) {
         sim_say(s, "node %d resigns", n->number);
-        engine_resign(n->engine);
-        leads = false;
-        if (held && e == OK && engine_lead(n->engine, n->lease.term) == OK)
-            sim_say(s, "node %d leads again", n->number);
-    } else if (!leads && held && e == OK) {
-        if (engine_lead(n->engine, n->lease.term)) /* it could not before */
-            (void)lease_give_back(&n->lease, &n->db);
-    } else if (!leads && e == OK) {
-        try_to_lead(s, n);
     }
-    return now_us + LEASE_BEAT_MS * INT64_C(1000);
+    return again_us;
 }
 
 /* ---- what goes wrong ---- */
@@ -251,14 +224,16 @@ static int64_t run_step(struct agenda *a, int slot)
     }
     struct sim_node *n = &s->nodes[slot / STEPS];
     switch (slot % STEPS) {
-    case STEP_LEASE:
-        return lease_step(s, n);
+    case STEP_BEAT:
+        return beat_step(s, n);
+    case STEP_LEAD:
+        return lead_step(s, n);
     case STEP_RELAY:
         return engine_relay_step(n->engine);
-    case STEP_BOOKS:
-        return engine_book_step(n->engine);
-    case STEP_MARK:
-        return engine_mark_step(n->engine);
+    case STEP_RECORDER:
+        return engine_recorder_step(n->engine);
+    case STEP_WATERMARK:
+        return engine_watermark_step(n->engine);
     default:
         return engine_worker_step(n->engine);
     }
@@ -312,7 +287,7 @@ static void take_step(struct agenda *a, int slot)
     sim_trace(s, (uint64_t)slot, (uint64_t)a->due_us[slot]);
     if (slot < WRITE && s->nodes[slot / STEPS].dead)
         crash(a, &s->nodes[slot / STEPS]);
-    if ((slot < WRITE && slot % STEPS == STEP_MARK && sim_chance(s, 6)) || sim_chance(s, 100))
+    if ((slot < WRITE && slot % STEPS == STEP_WATERMARK && sim_chance(s, 6)) || sim_chance(s, 100))
         check_now(s);
 }
 
@@ -380,10 +355,10 @@ static bool is_at_rest(struct agenda *a)
 static enum err run_redrive(struct tx *tx, void *arg)
 {
     struct sim *s = arg;
-    struct book_slice slice = {.max = 10000};
-    struct book_filter filter = {0};
+    struct delivery_slice slice = {.max = 10000};
+    struct delivery_filter filter = {0};
     int64_t now_ms = s->clock.wall_ms;
-    return book_redrive(tx, &filter, &slice, now_ms, 0, 0, now_ms);
+    return delivery_store_redrive(tx, &filter, &slice, now_ms, 0, 0, now_ms);
 }
 
 /* An operator at any of the nodes; whoever leads has to notice. */

@@ -1,5 +1,5 @@
-/* Some simulated nodes: real engines and real leases over one store in memory, one lossy bus, and
- * views that they share and that lose what has no second copy. One thread, one seed.
+/* Some simulated nodes: real engines and real leadership over one store in memory, one lossy bus,
+ * and views that they share and that lose what has no second copy. One thread, one seed.
  *
  *     nodes_sim.c     the agenda: whose step is next, what goes wrong, the whole run
  *     nodes_world.c   what the engines stand on: each node's way to the store, the bus, the views
@@ -14,8 +14,8 @@
 #include "base/id.h"
 #include "base/rand.h"
 #include "lossy_bus.h"
+#include "node/leadership.h"
 #include "pipe/engine.h"
-#include "pipe/lease.h"
 #include "plain_db.h"
 #include "port/views.h"
 
@@ -46,8 +46,10 @@ struct sim_node {
     struct db db;
     struct bus bus;
     struct views views;
+    struct graph graph;
     uint64_t master; /* of the views, at this process' last save; 0: it has not saved yet */
-    struct lease lease;
+    struct cluster cluster;
+    struct leadership leadership;
     struct engine *engine;
     bool dead, stalled, store_cut, bus_cut;
     int64_t paused_until_us;
@@ -69,7 +71,6 @@ struct sim {
     size_t lane_limits[LANE_COUNT + 1];
     int node_count;
     struct sim_node nodes[NODES_MAX];
-    uint64_t processes; /* started so far */
 
     uint64_t followers[ACCOUNTS + 1]; /* of an author: a bit for each account */
     uint64_t active;
@@ -79,7 +80,7 @@ struct sim {
 
     struct sim_event events[EVENTS_MAX];
     size_t event_count;
-    uint64_t mark; /* as last seen */
+    uint64_t watermark; /* as last seen */
     struct {
         uint64_t steps, crashes, terms, deliveries, repeats, failures, stalls, losses, slow;
     } totals;

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "audience_pages.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "nodes_sim.h"
@@ -172,11 +173,12 @@ static bool meets(const struct sim *s, uint64_t author, enum audience_part part,
            (part == AUDIENCE_ALL || active == (part == AUDIENCE_ACTIVE));
 }
 
-static enum err audience(struct views *v, uint64_t author, struct audience_cursor *cursor,
+static enum err audience(void *ctx, uint64_t author, struct audience_cursor *cursor,
                          uint64_t *members, size_t max, size_t *n)
 {
-    struct sim *s = node_of_views(v)->sim;
-    if (node_of_views(v)->dead || sim_chance(s, s->fail_one_in * 3))
+    struct sim_node *node = ctx;
+    struct sim *s = node->sim;
+    if (node->dead || sim_chance(s, s->fail_one_in * 3))
         return ERR_UNAVAILABLE;
     uint64_t handle = cursor->after + 1;
     for (*n = 0; handle <= ACCOUNTS && *n < max; handle++) {
@@ -188,6 +190,11 @@ static enum err audience(struct views *v, uint64_t author, struct audience_curso
     cursor->after = handle - 1;
     cursor->end = handle > ACCOUNTS;
     return OK;
+}
+
+static void audiences(struct graph *g, struct audience_page *pages, size_t n)
+{
+    audience_pages(pages, n, audience, CONTAINER_OF(g, struct sim_node, graph));
 }
 
 static enum err save(struct views *v, uint64_t position)
@@ -223,7 +230,8 @@ static void numbers(struct views *v, struct view_stats *out)
     *out = (struct view_stats){.saved_position = VIEWS_LASTING};
 }
 
-static const struct views_ops views_table = {.audience = audience, .save = save, .stats = numbers};
+static const struct views_ops views_table = {.save = save, .stats = numbers};
+static const struct graph_ops graph_table = {.audiences = audiences};
 
 static enum err apply(void *ctx, const struct event *events, size_t n)
 {
@@ -379,7 +387,7 @@ static const struct rule rule_table[RULE_COUNT] = {
                      .priority = PRIORITY_CRITICAL,
                      .effect = EFFECT_OUTSIDE,
                      .channel = "email",
-                     .inbox = INBOX_BY_EVENT,
+                     .dedup = DEDUP_BY_EVENT,
                      .late_means = "mail comes late"},
     [RULE_ARCHIVE] = {.consumer = "archive",
                       .on = EVENT_ACCOUNT_SUSPENDED,
@@ -389,7 +397,7 @@ static const struct rule rule_table[RULE_COUNT] = {
                       .batch = 1,
                       .priority = PRIORITY_NORMAL,
                       .effect = EFFECT_TRUTH,
-                      .inbox = INBOX_BY_EVENT,
+                      .dedup = DEDUP_BY_EVENT,
                       .late_means = "the archive is late"},
 };
 
@@ -441,20 +449,32 @@ void sim_start(struct sim *s, struct sim_node *n)
     n->dead = n->store_cut = n->bus_cut = false;
     n->paused_until_us = 0;
     n->master = 0;
-    lease_init(&n->lease, "engine", 1000 + ++s->processes);
     s->config.node = (uint16_t)n->number;
     struct sink_env env = {.db = &n->db, .views = &n->views, .clock = &n->clock, .user = n};
     n->engine = engine_new(&s->config, s->rules, RULE_COUNT, env, &n->bus);
     engine_on_apply(n->engine, apply, n);
     engine_on_wake(n->engine, s->wake, n);
+    leadership_init(&n->leadership, &(struct leadership_config){.engine = n->engine,
+                                                                .store = &n->db,
+                                                                .clock = &n->clock,
+                                                                .cluster = &n->cluster,
+                                                                .token = 1000 + (uint64_t)n->number,
+                                                                .number = (uint32_t)n->number});
+    leadership_set_willing(&n->leadership, true);
+}
+
+static void end_process(struct sim_node *n)
+{
+    leadership_done(&n->leadership);
+    engine_free(n->engine);
+    n->engine = NULL;
 }
 
 void sim_kill(struct sim *s, struct sim_node *n)
 {
     n->dead = true;
     s->totals.crashes++;
-    engine_free(n->engine);
-    n->engine = NULL;
+    end_process(n);
     lossy_bus_drop_takers(s->bus);
     sim_say(s, "node %d dies", n->number);
 }
@@ -465,8 +485,9 @@ static void choose_sizes(struct sim *s)
     struct engine_config *c = &s->config;
     engine_config_default(c);
     c->shared = true;
-    c->hand_over_max = 1;
-    c->mark_every_ms = 300 + (int64_t)rand_below(r, 3000);
+    c->fence = lease_fence_engine;
+    c->commit_queue_max = 1;
+    c->watermark_every_ms = 300 + (int64_t)rand_below(r, 3000);
     c->trim_slice = 1 + rand_below(r, 30);
     c->retain_settled_ms = 3600 * 1000;
     c->lease_ms = 2000 + (int64_t)rand_below(r, 30 * 1000);
@@ -529,8 +550,12 @@ void sim_open(struct sim *s, uint64_t seed, struct plain_db *store)
         id_gen_init(&n->ids, &n->clock, (uint32_t)i + 1);
         n->db = (struct db){.ops = &db_table, .ids = &n->ids};
         n->bus = (struct bus){.ops = &bus_table};
-        n->views = (struct views){
-            .ops = &views_table, .epoch = 1, .remote = true, .loaded_position = VIEWS_LASTING};
+        n->graph.ops = &graph_table;
+        n->views = (struct views){.ops = &views_table,
+                                  .graph = &n->graph,
+                                  .epoch = 1,
+                                  .remote = true,
+                                  .loaded_position = VIEWS_LASTING};
         sim_start(s, n);
     }
 }
@@ -538,6 +563,6 @@ void sim_open(struct sim *s, uint64_t seed, struct plain_db *store)
 void sim_close(struct sim *s)
 {
     for (int i = 0; i < s->node_count; i++)
-        engine_free(s->nodes[i].engine);
+        end_process(&s->nodes[i]);
     bus_free(s->bus);
 }

@@ -59,7 +59,7 @@ struct sim_event {
     uint8_t sent[SLOTS][ACCOUNTS + 1];    /* what people outside got */
     uint8_t granted[SLOTS][ACCOUNTS + 1]; /* repeats that an operator asked for */
     bool discarded[SLOTS];
-    int64_t failed_ms[SLOTS];   /* when it last failed, until that is on the books; 0: not */
+    int64_t failed_ms[SLOTS]; /* when it last failed, until that is in the delivery store; 0: not */
     int64_t patience_ms[SLOTS]; /* … and what was asked for */
 };
 
@@ -86,6 +86,7 @@ struct sim_trouble {
 
 struct sim_views {
     struct views base;
+    struct graph graph;
     uint8_t account_of[ACCOUNTS + 1]; /* by handle */
     uint8_t handle_of[ACCOUNTS + 1];
     uint64_t saved_position;
@@ -144,7 +145,7 @@ void sim_say(struct sim *s, const char *format, ...) __attribute__((format(print
 
 /* ---- sim_world.c ---- */
 
-#define SIM_MARK_SQL "SELECT value FROM meta WHERE name = 'done_through'"
+#define SIM_WATERMARK_SQL "SELECT value FROM meta WHERE name = 'done_through'"
 
 /* `store` is used again for each seed: opening one costs more than a run. */
 void sim_open(struct sim *s, uint64_t seed, struct plain_db *store);

@@ -5,8 +5,8 @@
  * earlier release wrote them, or unreadable, as a later one might.
  *
  * An operator's acts go through the same transactions as the API's. What only operators may do to a
- * row of the books is marked for the checker, and a re-drive of what has an unknown outcome grants
- * one more mail to whoever it may already have reached. */
+ * row of the delivery store is marked for the checker, and a re-drive of what has an unknown
+ * outcome grants one more mail to whoever it may already have reached. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -134,7 +134,7 @@ void sim_write_events(struct sim *s, size_t burst)
 
 struct order {
     struct sim *s;
-    struct book_filter filter;
+    struct delivery_filter filter;
     int64_t rate;
     bool discard;
     uint64_t changed;
@@ -152,16 +152,16 @@ static enum err grant_repeats(struct tx *tx, struct sim *s)
             const struct rule *r = &s->rules[rule];
             uint64_t expected = sim_expected(s, event, rule);
             for (uint64_t a = 1; a <= ACCOUNTS && r->effect == EFFECT_OUTSIDE; a++) {
-                struct inbox_key key;
-                enum inbox_answer answer;
+                struct dedup_key key;
+                enum dedup_answer answer;
                 struct event e = {.id = event->id, .type = event->type, .actor = event->actor};
                 if (!(expected >> a & 1) || strcmp(r->consumer, row->consumer) != 0)
                     continue;
-                inbox_key_of(r, &e, a, &key);
-                enum err error = inbox_look(tx, r->consumer, &key, &answer);
+                dedup_key_of(r, &e, a, &key);
+                enum err error = dedup_look(tx, r->consumer, &key, &answer);
                 if (error)
                     return error;
-                if (answer == INBOX_UNKNOWN)
+                if (answer == DEDUP_UNKNOWN)
                     event->granted[sim_slot(s, rule)][a]++;
             }
         }
@@ -172,15 +172,15 @@ static enum err grant_repeats(struct tx *tx, struct sim *s)
 static enum err carry_out(struct tx *tx, void *arg)
 {
     struct order *o = arg;
-    struct book_slice slice = {.max = 1 + rand_below(&o->s->rand, 20)};
+    struct delivery_slice slice = {.max = 1 + rand_below(&o->s->rand, 20)};
     int64_t now_ms = o->s->clock.wall_ms;
     o->changed = 0;
     enum err e = o->discard ? OK : grant_repeats(tx, o->s);
     while (!e && !slice.end) {
         if (o->discard)
-            e = book_discard(tx, &o->filter, &slice, STR("not needed"), now_ms);
+            e = delivery_store_discard(tx, &o->filter, &slice, STR("not needed"), now_ms);
         else
-            e = book_redrive(tx, &o->filter, &slice, now_ms, o->rate, o->changed, now_ms);
+            e = delivery_store_redrive(tx, &o->filter, &slice, now_ms, o->rate, o->changed, now_ms);
         o->changed += slice.changed;
     }
     return e;
@@ -221,7 +221,7 @@ static void give_order(struct sim *s, struct order *o)
     sim_say(s, "an operator %s %" PRIu64 " deliveries", o->discard ? "discards" : "re-drives",
             o->changed);
     if (!*s->dead)
-        engine_books_changed(s->engine);
+        engine_deliveries_changed(s->engine);
 }
 
 /* One row that is dead, or waits; NULL: there is none. */
@@ -263,11 +263,11 @@ static void discard(struct sim *s)
 static enum err release_all(struct tx *tx, void *arg)
 {
     struct sim *s = arg;
-    struct book_filter all = {0};
-    struct book_slice slice = {.max = 10};
+    struct delivery_filter all = {0};
+    struct delivery_slice slice = {.max = 10};
     enum err e = OK;
     while (!e && !slice.end) {
-        e = book_release(tx, &all, &slice, s->clock.wall_ms);
+        e = delivery_store_release(tx, &all, &slice, s->clock.wall_ms);
         s->totals.released += slice.changed;
     }
     return e;
@@ -303,7 +303,7 @@ static void release(struct sim *s, bool upgraded)
     checker_catch_up(s, NULL);
     s->checker.by_operator = false;
     if ((e == OK || e == ERR_UNKNOWN_COMMIT) && !*s->dead)
-        engine_books_changed(s->engine);
+        engine_deliveries_changed(s->engine);
 }
 
 /* ---- replays ---- */
@@ -356,7 +356,7 @@ static void start_replay(struct sim *s)
         o.job->spec.to_ms = s->clock.wall_ms - (int64_t)rand_below(&s->rand, 60 * 1000);
     char why[300];
     enum err e =
-        replay_check(&o.job->spec, s->rules, RULE_COUNT, s->config.inbox_ms,
+        replay_check(&o.job->spec, s->rules, RULE_COUNT, s->config.dedup_ms,
                      s->clock.wall_ms - s->config.retain_settled_ms, s->clock.wall_ms, why);
     if (!e)
         e = db_write(s->db, open_replay, &o, NULL);

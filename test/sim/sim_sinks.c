@@ -57,7 +57,7 @@ static enum err fail(struct sim *s, struct sim_event *e, size_t rule, enum err e
     e->patience_ms[slot] = retry_after_ms;
     s->totals.failures++;
     if (s->busy_key[e->actor] == e->id)
-        s->busy_key[e->actor] = 0; /* it waits on the books now */
+        s->busy_key[e->actor] = 0; /* it waits in the delivery store now */
     sim_say(s, "%s fails event %" PRIu64 " with %s", s->rules[rule].consumer, e->id,
             err_name(error));
     return error;
@@ -153,7 +153,7 @@ static enum err to_outside(struct sink_env *env, const struct event *e, const ui
     struct sim_trouble *t = &s->trouble;
     struct sim_event *event;
     uint64_t accounts;
-    HOLDS(s, n == 1, "%zu members at once behind an inbox", n);
+    HOLDS(s, n == 1, "%zu members at once behind a dedup memory", n);
     enum err error = begin(s, NULL, e, rule, members, n, &event, &accounts);
     if (!error)
         error = trouble_for(s, event, rule, result);
@@ -280,7 +280,7 @@ const struct rule sim_rule_table[RULE_COUNT] = {
             .batch = 1,
             .priority = PRIORITY_NORMAL,
             .effect = EFFECT_TRUTH,
-            .inbox = INBOX_BY_KEY,
+            .dedup = DEDUP_BY_KEY,
             .business_key = digest_key,
             .late_means = "digests come late",
         },
@@ -294,7 +294,7 @@ const struct rule sim_rule_table[RULE_COUNT] = {
             .batch = 1,
             .priority = PRIORITY_NORMAL,
             .effect = EFFECT_TRUTH,
-            .inbox = INBOX_BY_KEY,
+            .dedup = DEDUP_BY_KEY,
             .business_key = archive_key,
             .late_means = "the archive is late",
         },
@@ -308,7 +308,7 @@ const struct rule sim_rule_table[RULE_COUNT] = {
             .batch = 1,
             .priority = PRIORITY_NORMAL,
             .effect = EFFECT_TRUTH,
-            .inbox = INBOX_BY_KEY,
+            .dedup = DEDUP_BY_KEY,
             .business_key = archive_key,
             .late_means = "the archive is late",
         },
@@ -323,7 +323,7 @@ const struct rule sim_rule_table[RULE_COUNT] = {
             .priority = PRIORITY_CRITICAL,
             .effect = EFFECT_OUTSIDE,
             .channel = "email",
-            .inbox = INBOX_BY_EVENT,
+            .dedup = DEDUP_BY_EVENT,
             .visible = true,
             .late_means = "mail comes late",
         },
@@ -338,7 +338,7 @@ const struct rule sim_rule_table[RULE_COUNT] = {
             .priority = PRIORITY_NORMAL,
             .effect = EFFECT_OUTSIDE,
             .channel = "sms",
-            .inbox = INBOX_BY_EVENT,
+            .dedup = DEDUP_BY_EVENT,
             .visible = true,
             .late_means = "texts come late",
         },
@@ -353,7 +353,7 @@ const struct rule sim_rule_table[RULE_COUNT] = {
             .priority = PRIORITY_CRITICAL,
             .effect = EFFECT_OUTSIDE,
             .channel = "sms",
-            .inbox = INBOX_BY_EVENT,
+            .dedup = DEDUP_BY_EVENT,
             .visible = true,
             .late_means = "texts come late",
         },

@@ -2,13 +2,14 @@
  * start and the end of a process.
  *
  * Where a delivery's effect lasts decides what a crash takes: views go back to what was saved (or
- * are built anew from truth, which holds everything up to the saved mark), rows in the store stay,
- * mail cannot be called back. */
+ * are built anew from truth, which holds everything up to the saved watermark), rows in the store
+ * stay, mail cannot be called back. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "audience_pages.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "bus/local.h"
@@ -54,10 +55,10 @@ static bool meets(const struct sim *s, uint64_t author, const struct audience_cu
     return (s->followers[author] >> account & 1) && in_part(s, c->part, account);
 }
 
-static enum err audience(struct views *v, uint64_t author, struct audience_cursor *cursor,
+static enum err audience(void *ctx, uint64_t author, struct audience_cursor *cursor,
                          uint64_t *members, size_t max, size_t *n)
 {
-    struct sim *s = sim_of_views(v);
+    struct sim *s = ctx;
     if (s->trouble.audience_fails)
         return ERR_UNAVAILABLE;
     HOLDS(s, author >= 1 && author <= ACCOUNTS, "author %" PRIu64, author);
@@ -73,6 +74,11 @@ static enum err audience(struct views *v, uint64_t author, struct audience_curso
     return OK;
 }
 
+static void audiences(struct graph *g, struct audience_page *pages, size_t n)
+{
+    audience_pages(pages, n, audience, CONTAINER_OF(g, struct sim, views.graph));
+}
+
 static void view_numbers(struct views *v, struct view_stats *out)
 {
     struct sim_views *views = &sim_of_views(v)->views;
@@ -80,7 +86,8 @@ static void view_numbers(struct views *v, struct view_stats *out)
                                .saved_at_ms = views->saved_at_ms};
 }
 
-static const struct views_ops views_table = {.audience = audience, .stats = view_numbers};
+static const struct views_ops views_table = {.stats = view_numbers};
+static const struct graph_ops graph_table = {.audiences = audiences};
 
 static void shuffle_handles(struct sim *s)
 {
@@ -207,11 +214,11 @@ static void stop(struct sim *s)
 }
 
 /* What the views hold after the crash: what was saved, or what truth knows of: everything up to the
- * saved mark. */
+ * saved watermark. */
 static void restore_views(struct sim *s)
 {
     struct sim_views *v = &s->views;
-    uint64_t mark = (uint64_t)plain_db_ask(s->store, SIM_MARK_SQL);
+    uint64_t watermark = (uint64_t)plain_db_ask(s->store, SIM_WATERMARK_SQL);
     bool saved = v->saved_position && !sim_chance(s, 4);
     for (size_t i = 0; i < s->event_count; i++) {
         struct sim_event *e = &s->events[i];
@@ -220,7 +227,7 @@ static void restore_views(struct sim *s)
                 continue;
             unsigned slot = sim_slot(s, rule);
             e->ever[slot] |= e->met[slot];
-            uint64_t from_truth = e->id <= mark ? sim_expected(s, e, rule) : 0;
+            uint64_t from_truth = e->id <= watermark ? sim_expected(s, e, rule) : 0;
             e->met[slot] = saved ? e->saved[slot] : from_truth;
         }
         memset(e->again, 0, sizeof e->again);
@@ -231,7 +238,8 @@ static void restore_views(struct sim *s)
     v->base.loaded_position = saved ? v->saved_position : 0;
     if (!saved)
         v->saved_position = 0, v->saved_at_ms = 0;
-    sim_say(s, "crash; views come back %s, mark %" PRIu64, saved ? "as saved" : "from truth", mark);
+    sim_say(s, "crash; views come back %s, watermark %" PRIu64, saved ? "as saved" : "from truth",
+            watermark);
 }
 
 /* Memory is lost; a store that does not work does not let the server start again. */
@@ -268,13 +276,13 @@ static void choose_sizes(struct sim *s)
     struct rand *r = &s->rand;
     struct engine_config *c = &s->config;
     engine_config_default(c);
-    c->hand_over_max = 1 + rand_below(r, 30);
-    c->mark_every_ms = 300 + (int64_t)rand_below(r, 3000);
+    c->commit_queue_max = 1 + rand_below(r, 30);
+    c->watermark_every_ms = 300 + (int64_t)rand_below(r, 3000);
     c->trim_slice = 1 + rand_below(r, 30);
     c->retain_settled_ms = (int64_t)rand_below(r, 5) * 60 * 1000;
     c->retain_closed_ms = (4 + (int64_t)rand_below(r, 20)) * 3600 * 1000; /* beyond all jumps */
     c->retain_dead_ms = 0;
-    c->inbox_ms = INT64_C(48) * 3600 * 1000;
+    c->dedup_ms = INT64_C(48) * 3600 * 1000;
     c->lease_ms = 2000 + (int64_t)rand_below(r, 60 * 1000);
     c->resend_after_ms = 500 + (int64_t)rand_below(r, 5000);
     c->poll_every_ms = 300 + (int64_t)rand_below(r, 3000);
@@ -311,7 +319,8 @@ void sim_open(struct sim *s, uint64_t seed, struct plain_db *store)
     s->dead = &f->dead;
     s->db->on_commit = on_commit;
     s->db->on_commit_ctx = s;
-    s->views.base = (struct views){.ops = &views_table, .epoch = 1};
+    s->views.graph.ops = &graph_table;
+    s->views.base = (struct views){.ops = &views_table, .graph = &s->views.graph, .epoch = 1};
     s->trouble.poison_rule = -1;
     s->lossy = rand_below(&s->rand, 5) >= 2;
     s->shuffles = rand_below(&s->rand, 2);

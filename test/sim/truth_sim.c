@@ -1,8 +1,8 @@
 /* The engine under a seeded simulator: one thread, one seed. An agenda of (virtual time, seeded
- * tie-break, step) drives the real relay, workers, books, mark, replays and samples over one
- * simulated server (sim.h), while events are committed, sinks and the store fail, mail gets lost,
- * clocks jump, lanes are stopped, operators do what operators do, and the process dies: between
- * steps, in the middle of a transaction, before and after an act of a sink. One checker
+ * tie-break, step) drives the real relay, workers, delivery store, watermark, replays and samples
+ * over one simulated server (sim.h), while events are committed, sinks and the store fail, mail
+ * gets lost, clocks jump, lanes are stopped, operators do what operators do, and the process dies:
+ * between steps, in the middle of a transaction, before and after an act of a sink. One checker
  * (checker.c) looks at all of it. At the end the faults are gone, somebody decides about everything
  * that is dead or parked, and all must come to rest; then the server is killed once more.
  *
@@ -39,8 +39,8 @@ enum step {
     STEP_OPERATE,
     STEP_SAVE,
     STEP_RELAY,
-    STEP_BOOKS,
-    STEP_MARK,
+    STEP_RECORDER,
+    STEP_WATERMARK,
     STEP_REPLAYS,
     STEP_SAMPLE,
     STEP_WORKER,
@@ -61,7 +61,7 @@ static void wake(void *ctx, enum engine_sleeper who)
     struct agenda *a = CONTAINER_OF(ctx, struct agenda, s);
     static const int first[] = {[ENGINE_RELAY] = STEP_RELAY,
                                 [ENGINE_WORKERS] = STEP_WORKER,
-                                [ENGINE_BOOKS] = STEP_BOOKS,
+                                [ENGINE_RECORDER] = STEP_RECORDER,
                                 [ENGINE_REPLAYS] = STEP_REPLAYS};
     int n = who == ENGINE_WORKERS ? a->workers : 1;
     for (int i = first[who]; i < first[who] + n; i++) {
@@ -139,7 +139,7 @@ static void trouble_engine(struct sim *s)
         engine_pause(s->engine, sim_chance(s, 2));
         break;
     case 1:
-        engine_brake(s->engine, sim_chance(s, 2), sim_chance(s, 2));
+        engine_guard(s->engine, sim_chance(s, 2), sim_chance(s, 2));
         break;
     case 2:
         engine_stop_lane(s->engine, lane, sim_chance(s, 2));
@@ -218,7 +218,7 @@ static void heal(struct agenda *a)
     if (s->lossy)
         lossy_bus_calm(s->bus);
     engine_pause(s->engine, false);
-    engine_brake(s->engine, false, false);
+    engine_guard(s->engine, false, false);
     for (int lane = 0; lane < LANE_COUNT; lane++) {
         engine_set_lane(s->engine, (enum lane)lane, 0, UINT32_MAX);
         engine_stop_lane(s->engine, (enum lane)lane, false);
@@ -258,10 +258,10 @@ static int64_t run_step(struct agenda *a, int step)
         return now_us + SAVE_EVERY_MS * INT64_C(1000);
     case STEP_RELAY:
         return engine_relay_step(s->engine);
-    case STEP_BOOKS:
-        return engine_book_step(s->engine);
-    case STEP_MARK:
-        return engine_mark_step(s->engine);
+    case STEP_RECORDER:
+        return engine_recorder_step(s->engine);
+    case STEP_WATERMARK:
+        return engine_watermark_step(s->engine);
     case STEP_REPLAYS:
         return engine_replay_step(s->engine);
     case STEP_SAMPLE:
@@ -296,8 +296,8 @@ static void take_step(struct agenda *a, int step)
     struct sim *s = &a->s;
     set_time(&s->clock, a->due_us[step]);
     HOLDS(s, s->totals.steps++ < STEPS_MAX, "%s never rests",
-          (const char *[]){"writing", "chaos", "operating", "saving", "the relay", "the books",
-                           "the mark", "replays", "samples",
+          (const char *[]){"writing", "chaos", "operating", "saving", "the relay", "the recorder",
+                           "the watermark", "replays", "samples",
                            "a worker"}[step < STEP_WORKER ? step : STEP_WORKER]);
     a->due_us[step] = INT64_MAX; /* a wake-up during the step counts */
     int64_t again_us = run_step(a, step);
@@ -309,7 +309,7 @@ static void take_step(struct agenda *a, int step)
     sim_trace(s, (uint64_t)step, (uint64_t)a->due_us[step]);
     if (*s->dead)
         crash(a);
-    else if ((step == STEP_MARK && sim_chance(s, 8)) || sim_chance(s, 48))
+    else if ((step == STEP_WATERMARK && sim_chance(s, 8)) || sim_chance(s, 48))
         checker_now(s);
 }
 

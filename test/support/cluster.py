@@ -139,8 +139,9 @@ def put_proxies(node, listen="127.0.0.1"):
 
 
 def value(node, name):
+    """A metric of a node; None: the node does not answer."""
     try:
-        return node.metrics().get(name)
+        return node.metrics()[name]
     except (OSError, AssertionError):
         return None
 

@@ -1,11 +1,11 @@
 """Where a server under test keeps its things: alone in its data folder, or in PostgreSQL, Redis and RabbitMQ.
 
-FANTAIL_TEST_ENGINES says which: "embedded" (the default) or "cluster". For "cluster" the servers must run; script/servers
+FANTAIL_TEST_DRIVERS says which: "embedded" (the default) or "cluster". For "cluster" the servers must run; script/servers
 starts them and tells where they are (FANTAIL_TEST_POSTGRES, FANTAIL_TEST_REDIS or FANTAIL_TEST_REDIS_CLUSTER,
 FANTAIL_TEST_RABBITMQ), as script/test does. Every place has a database of its own, and a Redis database of its own; a
 Redis Cluster has one only and is emptied first. At the broker every store has names of its own.
 
-What is about one set of engines alone says so: a test by @test(name, when=not is_cluster()), a whole script by a line
+What is about one set of drivers alone says so: a test by @test(name, when=not is_cluster()), a whole script by a line
 EMBEDDED_ONLY = "why", which script/test looks for.
 """
 
@@ -23,16 +23,22 @@ _lock = threading.Lock()
 REDIS_DATABASES = 512
 
 
-def engines():
-    """The set of engines that this run of the tests is about."""
-    wanted = os.environ.get("FANTAIL_TEST_ENGINES", EMBEDDED)
+VARIABLES = {"DRIVERS", "SERVERS", "POSTGRES", "REDIS", "REDIS_CLUSTER", "RABBITMQ", "LONG", "KEEP", "SEED", "READY_S"}
+
+
+def drivers():
+    """The set of drivers that this run of the tests is about. A variable that says nothing here would test something else."""
+    unknown = {name for name in os.environ if name.startswith("FANTAIL_TEST_")} - {f"FANTAIL_TEST_{name}" for name in VARIABLES}
+    if unknown:
+        raise SystemExit(f"no test reads {', '.join(sorted(unknown))}")
+    wanted = os.environ.get("FANTAIL_TEST_DRIVERS", EMBEDDED)
     if wanted not in (EMBEDDED, CLUSTER):
-        raise SystemExit(f"FANTAIL_TEST_ENGINES is {EMBEDDED} or {CLUSTER}, not {wanted!r}")
+        raise SystemExit(f"FANTAIL_TEST_DRIVERS is {EMBEDDED} or {CLUSTER}, not {wanted!r}")
     return wanted
 
 
 def is_cluster():
-    return engines() == CLUSTER
+    return drivers() == CLUSTER
 
 
 def _need(name):
@@ -85,7 +91,7 @@ def redis_hosts(url):
 
 
 class Place:
-    """One store's engines. Servers with the same place are nodes of one store."""
+    """One store's drivers. Servers with the same place are nodes of one store."""
 
     def __init__(self, redis_cluster=False):
         with _lock:

@@ -10,12 +10,12 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "db/sqlite_engine.h"
+#include "db/sqlite_driver.h"
 
 enum { TABLES_MAX = 64 };
 
 struct plain_db {
-    struct sqlite_db engine; /* its port and its type; none of its threads */
+    struct sqlite_db driver; /* its port and its type; none of its threads */
     struct connection connection;
     struct plain_db_faults faults;
     struct event_list events; /* kept between jobs for its memory */
@@ -46,7 +46,7 @@ static void must(struct plain_db *p, int code, const char *sql)
 static enum err control(struct plain_db *p, const char *sql)
 {
     struct sqlite_tx tx;
-    sqlite_tx_begin(&tx, &p->engine, &p->connection, true);
+    sqlite_tx_begin(&tx, &p->driver, &p->connection, true);
     return statement_exec(&tx.base, sql, DB_NO_ARGS, NULL);
 }
 
@@ -71,7 +71,7 @@ static enum err write_job(struct plain_db *p, struct db_job *job)
         return p->faults.writes_fail;
     CHECK(control(p, "BEGIN IMMEDIATE") == OK);
     struct sqlite_tx tx;
-    sqlite_tx_begin(&tx, &p->engine, &p->connection, true);
+    sqlite_tx_begin(&tx, &p->driver, &p->connection, true);
     event_list_clear(&p->events);
     tx.base.events = p->events;
     p->busy = true;
@@ -129,7 +129,7 @@ static enum err read_snapshot(struct plain_db *p, tx_fn run, void *arg, char *de
     CHECK(!p->busy);
     CHECK(control(p, "BEGIN") == OK);
     struct sqlite_tx tx;
-    sqlite_tx_begin(&tx, &p->engine, &p->connection, false);
+    sqlite_tx_begin(&tx, &p->driver, &p->connection, false);
     p->busy = true;
     enum err e = sqlite_tx_end(&tx, run(&tx.base, arg));
     p->busy = false;
@@ -234,7 +234,7 @@ struct plain_db *plain_db_new(struct clock *clock, struct id_gen *ids)
     CHECK(clock && ids->clock == clock);
     struct plain_db *p = calloc(1, sizeof *p);
     CHECK(p);
-    p->engine.base = (struct db){.ops = &ops, .ids = ids};
+    p->driver.base = (struct db){.ops = &ops, .ids = ids};
     p->faults = (struct plain_db_faults){.strict = true, .horizon_lag_ms = -1};
     p->clock = clock;
     struct sqlite_config config;
@@ -246,7 +246,8 @@ struct plain_db *plain_db_new(struct clock *clock, struct id_gen *ids)
         abort();
     }
     plain_db_run(p, "PRAGMA synchronous = OFF");
-    plain_db_run(p, sqlite_schema_sql);
+    for (size_t i = 0; i < schema_step_count; i++)
+        plain_db_run(p, schema_steps[i].sqlite);
     plain_db_run(p, "INSERT INTO meta (name, value) VALUES ('schema', '2')");
     list_tables(p);
     return p;
@@ -277,7 +278,7 @@ void plain_db_clear(struct plain_db *p)
 
 struct db *plain_db_port(struct plain_db *p)
 {
-    return &p->engine.base;
+    return &p->driver.base;
 }
 
 void plain_db_set_clock(struct plain_db *p, struct clock *clock)
@@ -309,7 +310,7 @@ int64_t plain_db_ask_often(struct plain_db *p, const char *sql)
     CHECK(!p->busy);
     struct sqlite_tx tx;
     struct db_rows rows = {.tx = &tx.base};
-    sqlite_tx_begin(&tx, &p->engine, &p->connection, false);
+    sqlite_tx_begin(&tx, &p->driver, &p->connection, false);
     enum err e = statement_query(&tx.base, sql, DB_NO_ARGS, &rows);
     int64_t number = !e && statement_next(&rows) ? statement_i64(&rows, 0) : 0;
     if (!e)

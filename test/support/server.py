@@ -104,6 +104,35 @@ class Answer:
         return f"<{self.request} -> {self.status} {self.text[:200]}>"
 
 
+class NoSuchMetric(LookupError):
+    """A test asked for a metric that the server does not have. A loop that waits for a server must not swallow it."""
+
+
+class Metrics(dict):
+    """/metrics as {'name{labels}': value}. A metric that is not there is an error, never a zero: a test that reads a
+    renamed metric fails."""
+
+    def __init__(self, text):
+        super().__init__()
+        for line in text.splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                self[name] = float(value)
+
+    def __missing__(self, name):
+        raise NoSuchMetric(f"there is no metric {name}")
+
+    def get(self, name):
+        return self[name]
+
+    def total(self, family):
+        """The sum of a metric over its labels."""
+        found = [value for name, value in self.items() if name.split("{")[0] == family]
+        if not found:
+            raise NoSuchMetric(f"there is no metric {family}")
+        return sum(found)
+
+
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path, timeout):
         super().__init__("localhost", timeout=timeout)
@@ -228,7 +257,7 @@ class Client:
 class Server:
     """`fantail serve` in a process of its own. Settings are keyword arguments: Server(celebrity_threshold=3).
 
-    It runs on the engines that FANTAIL_TEST_ENGINES names (support/place.py). `place`: those of another server, whose
+    It runs on the drivers that FANTAIL_TEST_DRIVERS names (support/place.py). `place`: those of another server, whose
     fellow node it becomes; False: alone, whatever the tests are about.
     """
 
@@ -321,7 +350,7 @@ class Server:
         """Somebody leads, and the views are answered from: as a server that is alone is from the start."""
         try:
             return (self.operator.get("/v1/admin/freshness").status == 200
-                    and self.metrics().get("fantail_views_trusted") == 1)
+                    and self.metrics()["fantail_views_trusted"] == 1)
         except (OSError, AssertionError):
             return False
 
@@ -405,13 +434,8 @@ class Server:
                               timeout=timeout, input=stdin, env=self.environment())
 
     def metrics(self):
-        """/metrics as {'name{labels}': value}."""
-        values = {}
-        for line in self.anonymous.get("/metrics").expect(200).text.splitlines():
-            if line and not line.startswith("#"):
-                name, value = line.rsplit(" ", 1)
-                values[name] = float(value)
-        return values
+        """/metrics as {'name{labels}': value}; see Metrics."""
+        return Metrics(self.anonymous.get("/metrics").expect(200).text)
 
     # -- people ------------------------------------------------------------------------------------
 
@@ -476,7 +500,7 @@ _tests = []
 
 def test(name, when=True):
     """Registers a function as a test; main() runs them in order. `when`: does it belong to this run at all? What is
-    about one set of engines alone is no test of the other."""
+    about one set of drivers alone is no test of the other."""
 
     def register(function):
         if when:
@@ -522,6 +546,5 @@ def main():
             failed += 1
             diag(traceback.format_exc())
             print(f"not ok {number} - {name}", flush=True)
-        if os.environ.get("FANTAIL_TEST_TIMES"):
-            diag(f"{time.monotonic() - began:.2f} s")
+        diag(f"{time.monotonic() - began:.2f} s")
     sys.exit(1 if failed else 0)

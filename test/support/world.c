@@ -10,8 +10,10 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "model/account.h"
+#include "model/event_views.h"
 #include "model/post.h"
 #include "model/rules.h"
+#include "node/lease.h"
 
 enum { DRAIN_STEPS_MAX = 1000000, DRAIN_MS = 60000, AWAIT_MS = 2 };
 
@@ -26,7 +28,7 @@ _Noreturn void world_fail(const char *what, const char *file, int line)
 
 static bool is_shared(const struct world *w)
 {
-    return w->engines.kind == TEST_CLUSTER;
+    return w->drivers.kind == TEST_CLUSTER;
 }
 
 static void committed(void *ctx, const struct event *events, size_t n)
@@ -57,20 +59,20 @@ void world_open(struct world *w, int64_t celebrity_threshold)
     world_open_on(w, celebrity_threshold, TEST_EMBEDDED);
 }
 
-void world_open_on(struct world *w, int64_t celebrity_threshold, enum test_engines_kind kind)
+void world_open_on(struct world *w, int64_t celebrity_threshold, enum test_drivers_kind kind)
 {
     memset(w, 0, sizeof *w);
     log_set_level(LOG_ERROR);
     const char *root = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     snprintf(w->folder, sizeof w->folder, "%s/fantail-world-XXXXXX", root);
     EXPECT(mkdtemp(w->folder));
-    test_engines_init(&w->engines, kind, w->folder);
+    test_drivers_init(&w->drivers, kind, w->folder);
     manual_clock_init(&w->clock, is_shared(w) ? clock_wall_ms(clock_system()) : WORLD_BEGAN_MS);
     w->ticked_us = clock_mono_us(clock_system());
-    id_gen_init(&w->ids, test_engines_id_clock(&w->engines, &w->clock.clock), 1);
+    id_gen_init(&w->ids, test_drivers_id_clock(&w->drivers, &w->clock.clock), 1);
     w->policy =
         (struct follow_policy){.celebrity_threshold = celebrity_threshold, .max_following = 1000};
-    w->db = test_engines_open_db(&w->engines, &w->ids, &w->clock.clock);
+    w->db = test_drivers_open_db(&w->drivers, &w->ids, &w->clock.clock);
     w->db->on_commit = committed;
     w->db->on_commit_ctx = w;
 }
@@ -92,7 +94,7 @@ void world_close(struct world *w)
     world_stop(w);
     db_stop(w->db);
     db_free(w->db);
-    test_engines_done(&w->engines);
+    test_drivers_done(&w->drivers);
     remove_folder(w->folder);
 }
 
@@ -130,14 +132,15 @@ void world_start(struct world *w, size_t timeline_cap)
 {
     struct views *views;
     w->cap = timeline_cap;
-    test_engines_open_views(&w->engines, w->db, &w->clock.clock, timeline_cap, &views, &w->cards,
-                            &w->watch);
-    w->bus = test_engines_open_bus(&w->engines, &w->clock.clock);
+    test_drivers_open_views(&w->drivers, w->db, &w->clock.clock, timeline_cap, &views, &w->cards,
+                            &w->invalidation, &w->signal);
+    w->bus = test_drivers_open_bus(&w->drivers, &w->clock.clock);
     struct engine_config engine;
     engine_config_default(&engine);
-    engine.mark_every_ms = 10;
+    engine.watermark_every_ms = 10;
     engine.shared = is_shared(w);
     engine.node = 1;
+    engine.fence = lease_fence_engine;
     if (w->active_within_ms)
         engine.active_within_ms = w->active_within_ms;
     /* One thread moves this world: the policy's plain number may be read as the sinks read theirs.
@@ -157,7 +160,7 @@ void world_start(struct world *w, size_t timeline_cap)
     w->views = views;
     if (is_shared(w))
         engine_on_apply(w->engine, apply_again, w);
-    test_engines_lead(&w->engines, w->engine, w->db, &w->clock.clock);
+    test_drivers_lead(&w->drivers, w->engine, w->db, &w->clock.clock);
 }
 
 void world_stop(struct world *w)
@@ -168,9 +171,10 @@ void world_stop(struct world *w)
     bus_free(w->bus);
     views_free(w->views);
     cards_free(w->cards);
-    if (w->watch)
-        watch_free(w->watch);
-    w->watch = NULL;
+    signal_free(w->signal);
+    if (w->invalidation)
+        invalidation_free(w->invalidation);
+    w->invalidation = NULL;
     w->engine = NULL;
     w->bus = NULL;
     w->views = NULL;
@@ -178,13 +182,13 @@ void world_stop(struct world *w)
 }
 
 struct hearing {
-    struct watch_question question;
+    struct invalidation_question question;
     pthread_mutex_t lock;
     pthread_cond_t heard;
     bool done;
 };
 
-static void news_came(struct watch_question *q, bool good)
+static void news_came(struct invalidation_question *q, bool good)
 {
     struct hearing *h = CONTAINER_OF(q, struct hearing, question);
     (void)good; /* nothing is the same when it is not: the page will be drawn */
@@ -199,9 +203,9 @@ void world_hear_news(struct world *w)
     struct hearing h = {.question = {.done = news_came},
                         .lock = PTHREAD_MUTEX_INITIALIZER,
                         .heard = PTHREAD_COND_INITIALIZER};
-    if (!w->watch)
+    if (!w->invalidation)
         return;
-    watch_ask(w->watch, &h.question);
+    invalidation_ask(w->invalidation, &h.question);
     pthread_mutex_lock(&h.lock);
     while (!h.done)
         pthread_cond_wait(&h.heard, &h.lock);
@@ -217,7 +221,7 @@ void world_save(struct world *w)
 
 void world_forget_snapshot(struct world *w)
 {
-    test_engines_lose_views(&w->engines);
+    test_drivers_lose_views(&w->drivers);
 }
 
 /* Time that servers took is time that has passed. */
@@ -235,7 +239,7 @@ void world_step(struct world *w)
     tick(w);
     engine_relay_step(w->engine);
     engine_worker_step(w->engine);
-    engine_book_step(w->engine);
+    engine_recorder_step(w->engine);
 }
 
 /* False: there was nothing to do. */
@@ -245,8 +249,8 @@ static bool work(struct world *w)
     int64_t now_us = clock_mono_us(&w->clock.clock);
     int64_t relay_us = engine_relay_step(w->engine);
     int64_t worker_us = engine_worker_step(w->engine);
-    int64_t books_us = engine_book_step(w->engine);
-    return relay_us <= now_us || worker_us <= now_us || books_us <= now_us;
+    int64_t recorder_us = engine_recorder_step(w->engine);
+    return relay_us <= now_us || worker_us <= now_us || recorder_us <= now_us;
 }
 
 /* Events of many nodes are looked for by time: the last one must have been found. */
@@ -258,7 +262,7 @@ static void drain_shared(struct world *w)
             continue;
         if (engine_settled_through(w->engine) >= w->last_event && engine_drained(w->engine))
             return;
-        test_engines_await_work(&w->engines, AWAIT_MS);
+        test_drivers_await_work(&w->drivers, AWAIT_MS);
     }
     world_fail("the engine never drains", __FILE__, __LINE__);
 }
@@ -368,8 +372,12 @@ static enum err do_post(struct tx *tx, struct deed *d, int64_t now_ms, struct ar
     case ACT_LIKE:
     case ACT_UNLIKE:
         return post_like(tx, d->what, d->who, d->act == ACT_LIKE, now_ms, &d->changed);
-    case ACT_COMMENT:
-        return comment_create(tx, d->what, d->who, d->text, NULL, &d->id);
+    case ACT_COMMENT: {
+        struct comment comment = {0};
+        e = comment_create(tx, 0, d->what, d->who, d->text, arena, &comment);
+        d->id = comment.id;
+        return e;
+    }
     default:
         return comment_delete(tx, d->what, d->who, now_ms);
     }

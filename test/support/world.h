@@ -1,27 +1,27 @@
 /* A small world for tests: a real store in a temporary folder, a clock moved by hand, and, when
  * asked for, the views, caches, bus and engine of the embedded server, stepped by the test; or the
- * same over the engines of many nodes, where the clock also runs by itself, because servers take
+ * same over the drivers of many nodes, where the clock also runs by itself, because servers take
  * their time. Everything that goes wrong where the test did not expect it ends the program with a
  * message. */
 #pragma once
 
 #include "base/arena.h"
 #include "base/id.h"
-#include "engines.h"
+#include "drivers.h"
 #include "model/feed.h"
 #include "model/follow.h"
 #include "pipe/engine.h"
 #include "port/bus.h"
 #include "port/cards.h"
 #include "port/db.h"
+#include "port/invalidation.h"
 #include "port/views.h"
-#include "port/watch.h"
 
 enum { WORLD_RULES_MAX = 16 };
 
 struct world {
     char folder[64];
-    struct test_engines engines;
+    struct test_drivers drivers;
     struct manual_clock clock;
     int64_t ticked_us; /* of the system's clock: the world's has run until then */
     struct id_gen ids;
@@ -38,20 +38,21 @@ struct world {
     size_t cap;
     struct views *views;
     struct cards *cards;
-    struct watch *watch; /* NULL: nobody else changes them */
+    struct signal *signal;
+    struct invalidation *invalidation; /* NULL: nobody else changes them */
     struct bus *bus;
     struct engine *engine;
 };
 
 void world_open(struct world *w, int64_t celebrity_threshold);
-void world_open_on(struct world *w, int64_t celebrity_threshold, enum test_engines_kind kind);
+void world_open_on(struct world *w, int64_t celebrity_threshold, enum test_drivers_kind kind);
 void world_close(struct world *w);
 void world_clear(struct world *w); /* removes every row; the stack must be stopped */
 
 /* The stack on top of the store: views from their snapshot or from truth, then what came after. */
 void world_start(struct world *w, size_t timeline_cap);
 void world_stop(struct world *w); /* forgets all memory, as a crash does */
-void world_save(struct world *w); /* a snapshot at the engine's done mark, or a second copy */
+void world_save(struct world *w); /* a snapshot at the engine's done watermark, or a second copy */
 void world_forget_snapshot(struct world *w);
 void world_step(struct world *w); /* a little work of the engine */
 void world_drain(struct world *w);

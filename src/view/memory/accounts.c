@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "view/memory/engine.h"
+#include "view/memory/driver.h"
 
 enum { COLUMN_STRIPED_FROM = 6 };
 
@@ -38,18 +38,60 @@ enum err accounts_init(struct memory_views *m)
     return directory_init(&m->directory, 0) ? OK : ERR_NO_MEMORY;
 }
 
+static void forget_edges(struct memory_views *m, uint32_t slot, int64_t *bytes)
+{
+    struct person *p = &m->people[slot];
+    slot_list_done(&p->following, bytes);
+    follower_set_done(&p->followers, bytes);
+    if (p->mutes) {
+        slot_list_done(p->mutes, bytes);
+        *bytes -= (int64_t)sizeof *p->mutes;
+    }
+    free(p->mutes);
+    p->mutes = NULL;
+}
+
+/* Lists are read without a latch: they stay, empty. */
+static void empty_pull_list(struct memory_views *m, uint32_t slot)
+{
+    uint64_t id, floor;
+    struct pull_list *l = pull_of(m, slot);
+    while (l && pull_list_read(l, UINT64_MAX, 0, &id, 1, &floor) == 1)
+        pull_list_remove(l, id);
+}
+
+/* A change that is applied meanwhile may reach one side of an edge only: whoever clears loads
+ * everything afterwards. */
+void accounts_clear(struct memory_views *m)
+{
+    uint32_t count = atomic_load_explicit(&m->accounts, memory_order_acquire);
+    struct tally t = {.follows = -atomic_load(&m->follows),
+                      .groups = -atomic_load(&m->groups),
+                      .memberships = -atomic_load(&m->memberships)};
+    for (uint32_t slot = 0; slot < count; slot++) {
+        struct timeline_env env = timeline_env_of(m, slot);
+        person_lock(m, slot);
+        forget_edges(m, slot, &t.bytes);
+        timeline_drop(&m->timelines[slot], &env);
+        inbox_drop(&m->inboxes[slot], &t.inboxes);
+        inbox_note_state(m, slot);
+        empty_pull_list(m, slot);
+        flag_set(m->awake, slot, false);
+        flag_set(m->hidden, slot, false);
+        m->changes[slot]++;
+        person_unlock(m, slot);
+        t.entries += env.entries;
+    }
+    tally_add(m, &t);
+}
+
 void accounts_done(struct memory_views *m)
 {
     int64_t bytes = 0;
     struct inbox_env inboxes = {0};
     uint32_t count = atomic_load(&m->accounts);
     for (uint32_t slot = 0; slot < count; slot++) {
-        struct person *p = &m->people[slot];
-        slot_list_done(&p->following, &bytes);
-        follower_set_done(&p->followers, &bytes);
-        if (p->mutes)
-            slot_list_done(p->mutes, &bytes);
-        free(p->mutes);
+        forget_edges(m, slot, &bytes);
         pull_list_free(pull_of(m, slot));
         inbox_done(&m->inboxes[slot], &inboxes);
     }
@@ -116,12 +158,6 @@ enum err account_slot(struct memory_views *m, uint64_t id, enum slot_use use, ui
     return e;
 }
 
-uint32_t seen_seconds(int64_t ms)
-{
-    int64_t seconds = ms / 1000;
-    return seconds < 0 ? 0 : seconds > UINT32_MAX ? UINT32_MAX : (uint32_t)seconds;
-}
-
 /* A visit is never before the start of a walk that is under way, whatever the clock says: it may
  * have been set back, and whoever then seems to have come between the walk's two moments would be
  * passed over by both halves of it. Noted first and checked again after: a walk that begins in
@@ -138,4 +174,13 @@ void account_seen(struct memory_views *m, uint32_t slot, int64_t seen_ms)
         }
         walked = atomic_load(&m->walked_at);
     } while (walked > seconds);
+}
+
+void check_handles(struct memory_views *m, const uint64_t *members, size_t n)
+{
+    uint64_t all = atomic_load_explicit(&m->accounts, memory_order_acquire);
+    uint64_t greatest = 0;
+    for (size_t i = 0; i < n; i++)
+        greatest = members[i] > greatest ? members[i] : greatest;
+    CHECK(n == 0 || greatest < all);
 }

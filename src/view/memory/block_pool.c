@@ -1,7 +1,7 @@
 /* The block pool. Timelines are most of the memory, so it matters how their blocks lie: chunks of 2
  * MiB, aligned and advised to be huge pages, make a fan-out that touches a million blocks cheap on
  * the TLB; blocks of one size never fragment. A small installation starts with small chunks on
- * ordinary pages: a chunk is as large as everything its shelf has so far. */
+ * ordinary pages: a chunk is as large as everything its part has so far. */
 #include "view/memory/block_pool.h"
 
 #include <stddef.h>
@@ -25,23 +25,23 @@ void block_pool_init(struct block_pool *p)
 
 void block_pool_done(struct block_pool *p)
 {
-    for (size_t i = 0; i < POOL_SHELVES; i++) {
-        struct pool_chunk *c = p->shelves[i].chunks;
+    for (size_t i = 0; i < POOL_PARTS; i++) {
+        struct pool_chunk *c = p->parts[i].chunks;
         while (c) {
             struct pool_chunk *before = c->before;
             munmap(c->mapped, c->mapped_bytes);
             c = before;
         }
-        p->shelves[i] = (struct pool_shelf){0};
+        p->parts[i] = (struct pool_part){0};
     }
 }
 
-static struct pool_shelf *shelf_of(struct block_pool *p, uint32_t near)
+static struct pool_part *part_of(struct block_pool *p, uint32_t near)
 {
-    return &p->shelves[near % POOL_SHELVES];
+    return &p->parts[near % POOL_PARTS];
 }
 
-static int add_chunk(struct pool_shelf *s)
+static int add_chunk(struct pool_part *s)
 {
     size_t bytes = CHUNK_MIN_BYTES;
     while (bytes < CHUNK_MAX_BYTES && bytes < s->bytes)
@@ -69,7 +69,7 @@ static int add_chunk(struct pool_shelf *s)
 
 struct block *block_take(struct block_pool *p, uint32_t near)
 {
-    struct pool_shelf *s = shelf_of(p, near);
+    struct pool_part *s = part_of(p, near);
     struct block *b = NULL;
     latch_lock(&s->latch);
     if (s->free) {
@@ -85,7 +85,7 @@ struct block *block_take(struct block_pool *p, uint32_t near)
 
 void block_give_back(struct block_pool *p, uint32_t near, struct block *b)
 {
-    struct pool_shelf *s = shelf_of(p, near);
+    struct pool_part *s = part_of(p, near);
     latch_lock(&s->latch);
     b->older = s->free;
     s->free = b;
@@ -95,10 +95,10 @@ void block_give_back(struct block_pool *p, uint32_t near, struct block *b)
 uint64_t block_pool_bytes(struct block_pool *p)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; i < POOL_SHELVES; i++) {
-        latch_lock(&p->shelves[i].latch);
-        bytes += p->shelves[i].bytes;
-        latch_unlock(&p->shelves[i].latch);
+    for (size_t i = 0; i < POOL_PARTS; i++) {
+        latch_lock(&p->parts[i].latch);
+        bytes += p->parts[i].bytes;
+        latch_unlock(&p->parts[i].latch);
     }
     return bytes;
 }

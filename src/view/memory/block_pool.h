@@ -6,7 +6,7 @@
 
 #include "view/memory/latch.h"
 
-enum { BLOCK_IDS = 30, POOL_SHELVES = 16 };
+enum { BLOCK_IDS = 30, POOL_PARTS = 16 };
 
 struct block {
     struct block *older, *newer;
@@ -19,7 +19,7 @@ struct pool_chunk;
 
 /* A part of the pool with a latch of its own: a run of neighbouring accounts uses one, so that
  * their blocks lie side by side, and threads that work in different places rarely meet. */
-struct pool_shelf {
+struct pool_part {
     _Alignas(64) struct latch latch;
     struct block *free;
     struct block *next, *end; /* not yet handed out, of the last chunk */
@@ -28,13 +28,13 @@ struct pool_shelf {
 };
 
 struct block_pool {
-    struct pool_shelf shelves[POOL_SHELVES];
+    struct pool_part parts[POOL_PARTS];
 };
 
 void block_pool_init(struct block_pool *p);
 void block_pool_done(struct block_pool *p);
 
-/* `near` names the shelf: give it back with the same. The content is undefined. NULL: no memory. */
+/* `near` names the part: give it back with the same. The content is undefined. NULL: no memory. */
 struct block *block_take(struct block_pool *p, uint32_t near);
 void block_give_back(struct block_pool *p, uint32_t near, struct block *b);
 uint64_t block_pool_bytes(struct block_pool *p);

@@ -1,8 +1,8 @@
-/* The in-memory cards engine.
+/* The in-memory cards driver.
  *
- * Shards, chosen by the key's hash, each with one latch, three shelves (posts, accounts, like sets)
- * and the graves of deleted posts. The budget is divided once, by fixed shares, among kinds and
- * shards.
+ * Shards, chosen by the key's hash, each with one latch, three bucket caches (posts, accounts, like
+ * sets) and the tombstones of deleted posts. The budget is divided once, by fixed shares, among
+ * kinds and shards.
  *
  * Tickets are the generations of key stripes. A change raises the generation of its key under the
  * shard's latch; a fill compares its ticket under the same latch. So a fill either was there before
@@ -19,12 +19,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/check.h"
 #include "base/hash.h"
-#include "view/memory/graves.h"
+#include "view/memory/bucket_cache.h"
+#include "view/memory/card_entry.h"
 #include "view/memory/latch.h"
+#include "view/memory/like_set.h"
 #include "view/memory/memory.h"
-#include "view/memory/shelf.h"
+#include "view/memory/tombstones.h"
 
 enum {
     SHARDS_MAX = 64,
@@ -32,39 +33,18 @@ enum {
     GENERATIONS_MIN = 1 << 12,
     GENERATIONS_MAX = 1 << 17,
     GENERATIONS_SHARE = 64, /* at most one part in this many of the budget, if it is large */
-    LIKES_MAX = 1000,
-    LOOKAHEAD = 32, /* keys prefetched at a time */
+    LOOKAHEAD = 32,         /* keys prefetched at a time */
     /* shares of the budget, in sixteenths */
     SHARE_POSTS = 11,
     SHARE_ACCOUNTS = 2,
     SHARE_LIKES = 2,
-    SHARE_GRAVES = 1,
-};
-
-struct post_entry {
-    struct shelf_entry base;
-    struct post_card card; /* caption_json points to `caption` */
-    char caption[];
-};
-
-struct account_entry {
-    struct shelf_entry base;
-    size_t len;
-    char json[];
-};
-
-/* The posts a person likes: complete above the floor. */
-struct likes_entry {
-    struct shelf_entry base;
-    uint64_t floor;
-    uint32_t count, capacity;
-    uint64_t ids[]; /* rising */
+    SHARE_TOMBSTONES = 1,
 };
 
 struct shard {
     _Alignas(64) struct latch latch;
-    struct shelf posts, accounts, likes;
-    struct graves graves;
+    struct bucket_cache posts, accounts, likes;
+    struct tombstones tombstones;
 };
 
 struct memory_cards {
@@ -75,6 +55,7 @@ struct memory_cards {
     struct shard *shards;
     _Atomic uint64_t post_hits, post_misses;
     _Atomic uint64_t changes;
+    _Atomic bool suspect;
     size_t generation_mask;
     _Atomic uint64_t generations[];
 };
@@ -112,9 +93,21 @@ static void changed(struct memory_cards *c, uint64_t hash)
     atomic_fetch_add(&c->changes, 1);
 }
 
+static bool is_suspect(struct memory_cards *c)
+{
+    return atomic_load_explicit(&c->suspect, memory_order_relaxed);
+}
+
+/* May a fill with this ticket still be taken? */
 static bool is_stale(struct memory_cards *c, uint64_t hash, card_ticket ticket)
 {
-    return atomic_load(generation_of(c, hash)) != ticket;
+    return is_suspect(c) || atomic_load(generation_of(c, hash)) != ticket;
+}
+
+static bool is_gone(struct memory_cards *c, struct shard *s, uint64_t id)
+{
+    return tombstones_count(&s->tombstones) > 0 &&
+           tombstones_has(&s->tombstones, id, clock_wall_ms(c->clock));
 }
 
 /* ---- posts ---- */
@@ -125,13 +118,11 @@ static enum card_state find_post(struct memory_cards *c, uint64_t hash, uint64_t
     struct shard *s = shard_of(c, hash);
     enum card_state state = CARD_MISSING;
     latch_lock(&s->latch);
-    const struct post_entry *e = (struct post_entry *)shelf_find(&s->posts, hash, id);
+    const struct post_entry *e = (struct post_entry *)bucket_cache_find(&s->posts, hash, id);
     if (e) {
-        *out = e->card;
-        out->caption_json = arena_str(arena, e->card.caption_json);
+        post_entry_get(e, out, arena);
         state = CARD_FOUND;
-    } else if (graves_count(&s->graves) > 0 &&
-               graves_has(&s->graves, id, clock_wall_ms(c->clock))) {
+    } else if (is_gone(c, s, id)) {
         state = CARD_GONE;
     }
     latch_unlock(&s->latch);
@@ -143,17 +134,20 @@ static void memory_posts(struct cards *base, const uint64_t *ids, size_t n, stru
 {
     struct memory_cards *c = memory_of(base);
     uint64_t hits = 0;
+    bool suspect = is_suspect(c);
     for (size_t from = 0; from < n; from += LOOKAHEAD) {
         uint64_t hashes[LOOKAHEAD];
         size_t count = n - from < LOOKAHEAD ? n - from : LOOKAHEAD;
         for (size_t i = 0; i < count; i++) {
             hashes[i] = hash_u64(ids[from + i]);
-            shelf_prefetch_bucket(&shard_of(c, hashes[i])->posts, hashes[i]);
+            bucket_cache_prefetch_bucket(&shard_of(c, hashes[i])->posts, hashes[i]);
         }
         for (size_t i = 0; i < count; i++)
-            shelf_prefetch_entry(&shard_of(c, hashes[i])->posts, hashes[i], ids[from + i]);
+            bucket_cache_prefetch_entry(&shard_of(c, hashes[i])->posts, hashes[i], ids[from + i]);
         for (size_t i = 0; i < count; i++) {
-            state[from + i] = find_post(c, hashes[i], ids[from + i], &out[from + i], arena);
+            state[from + i] = suspect
+                                  ? CARD_MISSING
+                                  : find_post(c, hashes[i], ids[from + i], &out[from + i], arena);
             hits += state[from + i] == CARD_FOUND;
         }
     }
@@ -162,56 +156,61 @@ static void memory_posts(struct cards *base, const uint64_t *ids, size_t n, stru
         atomic_fetch_add_explicit(&c->post_misses, n - hits, memory_order_relaxed);
 }
 
-static struct post_entry *post_entry_new(const struct post_card *card)
-{
-    struct post_entry *e = malloc(sizeof *e + card->caption_json.len);
-    if (!e)
-        return NULL;
-    e->base.key = card->id;
-    e->card = *card;
-    if (card->caption_json.len > 0)
-        memcpy(e->caption, card->caption_json.ptr, card->caption_json.len);
-    e->card.caption_json.ptr = e->caption;
-    return e;
-}
-
 /* A change always leaves the cache right: when it cannot store the new card, the old one goes. */
-static void memory_put_post(struct cards *base, card_ticket ticket, const struct post_card *card,
-                            bool change)
+static void put_post(struct memory_cards *c, const struct card_write *w)
 {
-    struct memory_cards *c = memory_of(base);
-    if (card->id == 0)
+    bool change = w->kind == CARD_CHANGE_POST;
+    uint64_t id = w->post->id, hash = hash_u64(id);
+    if (id == 0)
         return;
-    uint64_t hash = hash_u64(card->id);
     struct shard *s = shard_of(c, hash);
-    struct post_entry *e = post_entry_new(card);
+    struct post_entry *e = post_entry_new(w->post, NULL);
     latch_lock(&s->latch);
     if (change)
         changed(c, hash);
-    if (!(graves_count(&s->graves) > 0 &&
-          graves_has(&s->graves, card->id, clock_wall_ms(c->clock))) &&
-        (change || !is_stale(c, hash, ticket))) {
+    if (!is_gone(c, s, id) && (change || !is_stale(c, hash, w->ticket))) {
         if (e)
-            shelf_put(&s->posts, hash, &e->base);
+            bucket_cache_put(&s->posts, hash, &e->base);
         else
-            shelf_remove(&s->posts, hash, card->id);
+            bucket_cache_remove(&s->posts, hash, id);
         e = NULL;
     }
     latch_unlock(&s->latch);
     free(e);
 }
 
-static void memory_post_gone(struct cards *base, uint64_t id)
+/* What is there stays but for the fragment; counters may have moved since the renderer got it. */
+static void attach_post(struct memory_cards *c, const struct card_write *w)
 {
-    struct memory_cards *c = memory_of(base);
-    if (id == 0)
-        return;
-    uint64_t hash = hash_u64(id);
+    uint64_t id = w->post->id, hash = hash_u64(id);
     struct shard *s = shard_of(c, hash);
+    struct post_entry *e = post_entry_new(w->post, w);
+    latch_lock(&s->latch);
+    const struct post_entry *old = (struct post_entry *)bucket_cache_find(&s->posts, hash, id);
+    if (e && old && str_eq(old->card.caption, e->card.caption)) {
+        e->card.author = old->card.author;
+        e->card.like_count = old->card.like_count;
+        e->card.comment_count = old->card.comment_count;
+        e->card.edited_at_ms = old->card.edited_at_ms;
+        e->card.delivery = old->card.delivery;
+        bucket_cache_put(&s->posts, hash, &e->base);
+        e = NULL;
+    }
+    latch_unlock(&s->latch);
+    free(e);
+}
+
+static void remove_post(struct memory_cards *c, const struct card_write *w)
+{
+    uint64_t hash = hash_u64(w->id);
+    struct shard *s = shard_of(c, hash);
+    if (w->id == 0)
+        return;
     latch_lock(&s->latch);
     changed(c, hash);
-    shelf_remove(&s->posts, hash, id);
-    graves_add(&s->graves, id, clock_wall_ms(c->clock));
+    bucket_cache_remove(&s->posts, hash, w->id);
+    if (w->kind == CARD_POST_GONE)
+        tombstones_add(&s->tombstones, w->id, clock_wall_ms(c->clock));
     latch_unlock(&s->latch);
 }
 
@@ -220,94 +219,89 @@ static uint32_t count_within(int64_t n)
     return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
 }
 
-static void memory_post_counts(struct cards *base, uint64_t id, int64_t likes, int64_t comments)
+static void count_post(struct memory_cards *c, const struct card_write *w)
 {
-    struct memory_cards *c = memory_of(base);
-    uint64_t hash = hash_u64(id);
+    uint64_t hash = hash_u64(w->id);
     struct shard *s = shard_of(c, hash);
     latch_lock(&s->latch);
     changed(c, hash);
-    struct post_entry *e = (struct post_entry *)shelf_find(&s->posts, hash, id);
-    if (e && likes >= 0)
-        e->card.like_count = count_within(likes);
-    if (e && comments >= 0)
-        e->card.comment_count = count_within(comments);
+    struct post_entry *e = (struct post_entry *)bucket_cache_find(&s->posts, hash, w->id);
+    if (e && w->likes >= 0)
+        e->card.like_count = count_within(w->likes);
+    if (e && w->comments >= 0)
+        e->card.comment_count = count_within(w->comments);
     latch_unlock(&s->latch);
 }
 
 /* ---- accounts ---- */
 
-static void memory_accounts(struct cards *base, const uint64_t *ids, size_t n, struct str *json,
-                            struct arena *arena)
+static void find_account(struct memory_cards *c, uint64_t hash, uint64_t id,
+                         struct account_card *out, struct arena *arena)
+{
+    struct shard *s = shard_of(c, hash);
+    latch_lock(&s->latch);
+    const struct account_entry *e =
+        (struct account_entry *)bucket_cache_find(&s->accounts, hash, id);
+    if (e)
+        account_entry_get(e, out, arena);
+    latch_unlock(&s->latch);
+}
+
+static void memory_accounts(struct cards *base, const uint64_t *ids, size_t n,
+                            struct account_card *out, struct arena *arena)
 {
     struct memory_cards *c = memory_of(base);
+    bool suspect = is_suspect(c);
     for (size_t from = 0; from < n; from += LOOKAHEAD) {
         uint64_t hashes[LOOKAHEAD];
         size_t count = n - from < LOOKAHEAD ? n - from : LOOKAHEAD;
         for (size_t i = 0; i < count; i++) {
             hashes[i] = hash_u64(ids[from + i]);
-            shelf_prefetch_bucket(&shard_of(c, hashes[i])->accounts, hashes[i]);
+            bucket_cache_prefetch_bucket(&shard_of(c, hashes[i])->accounts, hashes[i]);
         }
         for (size_t i = 0; i < count; i++)
-            shelf_prefetch_entry(&shard_of(c, hashes[i])->accounts, hashes[i], ids[from + i]);
+            bucket_cache_prefetch_entry(&shard_of(c, hashes[i])->accounts, hashes[i],
+                                        ids[from + i]);
         for (size_t i = 0; i < count; i++) {
-            struct shard *s = shard_of(c, hashes[i]);
-            latch_lock(&s->latch);
-            const struct account_entry *e =
-                (struct account_entry *)shelf_find(&s->accounts, hashes[i], ids[from + i]);
-            json[from + i] =
-                e ? arena_str(arena, (struct str){e->json, e->len}) : (struct str){NULL, 0};
-            latch_unlock(&s->latch);
+            out[from + i].id = 0;
+            if (!suspect)
+                find_account(c, hashes[i], ids[from + i], &out[from + i], arena);
         }
     }
 }
 
-static void memory_put_account(struct cards *base, card_ticket ticket, uint64_t id, struct str json)
+/* A fill, or a fragment for what is there. */
+static void put_account(struct memory_cards *c, const struct card_write *w)
 {
-    struct memory_cards *c = memory_of(base);
-    uint64_t hash = hash_u64(id);
-    struct shard *s = shard_of(c, hash);
-    struct account_entry *e = id != 0 ? malloc(sizeof *e + json.len) : NULL;
-    if (!e)
+    bool attach = w->kind == CARD_ATTACH_ACCOUNT;
+    uint64_t id = w->account->id, hash = hash_u64(id);
+    if (id == 0)
         return;
-    e->base.key = id;
-    e->len = json.len;
-    if (json.len > 0)
-        memcpy(e->json, json.ptr, json.len);
+    struct shard *s = shard_of(c, hash);
+    struct account_entry *e = account_entry_new(w->account, attach ? w : NULL);
     latch_lock(&s->latch);
-    if (!is_stale(c, hash, ticket)) {
-        shelf_put(&s->accounts, hash, &e->base);
+    const struct account_entry *old =
+        attach ? (struct account_entry *)bucket_cache_find(&s->accounts, hash, id) : NULL;
+    if (e &&
+        (attach ? old && account_entry_matches(old, &e->card) : !is_stale(c, hash, w->ticket))) {
+        bucket_cache_put(&s->accounts, hash, &e->base);
         e = NULL;
     }
     latch_unlock(&s->latch);
     free(e);
 }
 
-static void memory_forget_account(struct cards *base, uint64_t id)
+static void forget_account(struct memory_cards *c, uint64_t id)
 {
-    struct memory_cards *c = memory_of(base);
     uint64_t hash = hash_u64(id);
     struct shard *s = shard_of(c, hash);
     latch_lock(&s->latch);
     changed(c, hash);
-    shelf_remove(&s->accounts, hash, id);
+    bucket_cache_remove(&s->accounts, hash, id);
     latch_unlock(&s->latch);
 }
 
 /* ---- likes ---- */
-
-static uint32_t likes_below(const struct likes_entry *e, uint64_t id) /* how many are */
-{
-    uint32_t low = 0, high = e->count;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (e->ids[middle] < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
 
 /* The set lies where the viewer's hash says, under that shard's latch; its tickets are its own. */
 static uint64_t likes_generation(uint64_t viewer)
@@ -321,122 +315,52 @@ static enum err memory_liked(struct cards *base, uint64_t viewer, const uint64_t
     struct memory_cards *c = memory_of(base);
     uint64_t hash = hash_u64(viewer);
     struct shard *s = shard_of(c, hash);
-    enum err result = ERR_NEEDS_TRUTH;
+    if (is_suspect(c))
+        return ERR_NEEDS_TRUTH;
     latch_lock(&s->latch);
-    const struct likes_entry *e = (struct likes_entry *)shelf_find(&s->likes, hash, viewer);
-    size_t i = 0;
-    for (; e && i < n && ids[i] > e->floor; i++) {
-        uint32_t at = likes_below(e, ids[i]);
-        out[i] = at < e->count && e->ids[at] == ids[i];
-    }
-    if (e && i == n)
-        result = OK;
+    const struct like_set *set = (struct like_set *)bucket_cache_find(&s->likes, hash, viewer);
+    bool known = set && like_set_knows(set, ids, n, out);
     latch_unlock(&s->latch);
-    return result;
+    return known ? OK : ERR_NEEDS_TRUTH;
 }
 
-static struct likes_entry *likes_entry_new(uint64_t viewer, uint32_t capacity)
+static void put_likes(struct memory_cards *c, const struct card_write *w)
 {
-    struct likes_entry *e = malloc(sizeof *e + capacity * sizeof e->ids[0]);
-    if (e) {
-        e->base.key = viewer;
-        e->count = 0;
-        e->capacity = capacity;
-    }
-    return e;
-}
-
-static void memory_put_likes(struct cards *base, card_ticket ticket, uint64_t viewer,
-                             const uint64_t *ids, size_t n, uint64_t floor)
-{
-    struct memory_cards *c = memory_of(base);
-    if (n > LIKES_MAX) {
-        floor = ids[LIKES_MAX] > floor ? ids[LIKES_MAX] : floor;
-        n = LIKES_MAX;
-    }
-    uint64_t hash = hash_u64(viewer);
+    uint64_t hash = hash_u64(w->viewer);
     struct shard *s = shard_of(c, hash);
-    struct likes_entry *e = viewer != 0 ? likes_entry_new(viewer, (uint32_t)n + 2) : NULL;
-    if (!e)
+    struct like_set *set =
+        w->viewer != 0 ? like_set_new(w->viewer, w->ids, w->count, w->floor) : NULL;
+    if (!set)
         return;
-    e->floor = floor;
-    for (size_t i = n; i > 0; i--) {
-        CHECK(i == n || ids[i - 1] > ids[i]);
-        if (ids[i - 1] > floor)
-            e->ids[e->count++] = ids[i - 1];
-    }
     latch_lock(&s->latch);
-    if (!is_stale(c, likes_generation(viewer), ticket)) {
-        shelf_put(&s->likes, hash, &e->base);
-        e = NULL;
+    if (!is_stale(c, likes_generation(w->viewer), w->ticket)) {
+        bucket_cache_put(&s->likes, hash, &set->base);
+        set = NULL;
     }
     latch_unlock(&s->latch);
-    free(e);
+    free(set);
 }
 
-/* A copy with more room in the place of a full set; NULL: it was let go for want of memory. */
-static struct likes_entry *likes_grow(struct shard *s, uint64_t hash, struct likes_entry *e)
+static void set_like(struct memory_cards *c, const struct card_write *w)
 {
-    uint64_t viewer = e->base.key;
-    struct likes_entry *larger = likes_entry_new(viewer, e->capacity + e->capacity / 4 + 8);
-    if (!larger) {
-        shelf_remove(&s->likes, hash, viewer);
-        return NULL;
-    }
-    larger->floor = e->floor;
-    larger->count = e->count;
-    memcpy(larger->ids, e->ids, e->count * sizeof e->ids[0]);
-    shelf_put(&s->likes, hash, &larger->base);
-    return (struct likes_entry *)shelf_find(&s->likes, hash, viewer);
-}
-
-static void likes_insert(struct shard *s, uint64_t hash, struct likes_entry *e, uint64_t post)
-{
-    uint32_t at = likes_below(e, post);
-    if (post <= e->floor || (at < e->count && e->ids[at] == post))
-        return;
-    if (e->count >= LIKES_MAX) { /* the oldest makes room */
-        uint64_t out = at == 0 ? post : e->ids[0];
-        if (at > 0) {
-            memmove(e->ids, e->ids + 1, (at - 1) * sizeof e->ids[0]);
-            e->ids[at - 1] = post;
-        }
-        e->floor = out;
-        return;
-    }
-    if (e->count == e->capacity && !(e = likes_grow(s, hash, e)))
-        return;
-    memmove(e->ids + at + 1, e->ids + at, (e->count - at) * sizeof e->ids[0]);
-    e->ids[at] = post;
-    e->count++;
-}
-
-static void memory_like(struct cards *base, uint64_t viewer, uint64_t post, bool on)
-{
-    struct memory_cards *c = memory_of(base);
-    uint64_t hash = hash_u64(viewer);
+    uint64_t hash = hash_u64(w->viewer);
     struct shard *s = shard_of(c, hash);
     latch_lock(&s->latch);
-    changed(c, likes_generation(viewer));
-    struct likes_entry *e = (struct likes_entry *)shelf_find(&s->likes, hash, viewer);
-    if (e && on) {
-        likes_insert(s, hash, e, post);
-    } else if (e) {
-        uint32_t at = likes_below(e, post);
-        if (at < e->count && e->ids[at] == post) {
-            e->count--;
-            memmove(e->ids + at, e->ids + at + 1, (e->count - at) * sizeof e->ids[0]);
-        }
+    changed(c, likes_generation(w->viewer));
+    struct like_set *set = (struct like_set *)bucket_cache_find(&s->likes, hash, w->viewer);
+    if (set && w->on) {
+        struct like_set *now = like_set_add(set, w->id);
+        if (!now)
+            bucket_cache_remove(&s->likes, hash, w->viewer);
+        else if (now != set)
+            bucket_cache_put(&s->likes, hash, &now->base);
+    } else if (set) {
+        like_set_remove(set, w->id);
     }
     latch_unlock(&s->latch);
 }
 
-/* ---- the engine ---- */
-
-static size_t shelf_bytes(const struct shelf *s)
-{
-    return s->bytes + (s->mask + 1) * sizeof(struct shelf_bucket);
-}
+/* ---- the driver ---- */
 
 static size_t fixed_bytes(const struct memory_cards *c)
 {
@@ -456,12 +380,12 @@ static void memory_stats(struct cards *base, struct card_stats *out)
     for (size_t i = 0; i <= c->shard_mask; i++) {
         struct shard *s = &c->shards[i];
         latch_lock(&s->latch);
-        out->posts += s->posts.count;
-        out->accounts += s->accounts.count;
-        out->like_sets += s->likes.count;
-        out->tombstones += graves_count(&s->graves);
-        out->bytes += shelf_bytes(&s->posts) + shelf_bytes(&s->accounts) + shelf_bytes(&s->likes) +
-                      graves_bytes(&s->graves);
+        out->posts += s->posts.cache.count;
+        out->accounts += s->accounts.cache.count;
+        out->like_sets += s->likes.cache.count;
+        out->tombstones += tombstones_count(&s->tombstones);
+        out->bytes += bucket_cache_bytes(&s->posts) + bucket_cache_bytes(&s->accounts) +
+                      bucket_cache_bytes(&s->likes) + tombstones_bytes(&s->tombstones);
         latch_unlock(&s->latch);
     }
 }
@@ -470,70 +394,66 @@ static void memory_free(struct cards *base)
 {
     struct memory_cards *c = memory_of(base);
     for (size_t i = 0; i <= c->shard_mask && c->shards; i++) {
-        shelf_done(&c->shards[i].posts);
-        shelf_done(&c->shards[i].accounts);
-        shelf_done(&c->shards[i].likes);
-        graves_done(&c->shards[i].graves);
+        bucket_cache_done(&c->shards[i].posts);
+        bucket_cache_done(&c->shards[i].accounts);
+        bucket_cache_done(&c->shards[i].likes);
+        tombstones_done(&c->shards[i].tombstones);
     }
     free(c->shards);
     free(c);
 }
 
-/* ---- many at once ---- */
-
-static void forget_post(struct memory_cards *c, uint64_t id)
+static void memory_suspect(struct cards *base, bool on)
 {
-    uint64_t hash = hash_u64(id);
-    struct shard *s = shard_of(c, hash);
-    latch_lock(&s->latch);
-    changed(c, hash);
-    shelf_remove(&s->posts, hash, id);
-    latch_unlock(&s->latch);
+    atomic_store(&memory_of(base)->suspect, on);
+}
+
+static void write_one(struct memory_cards *c, const struct card_write *w)
+{
+    switch (w->kind) {
+    case CARD_FILL_POST:
+    case CARD_CHANGE_POST:
+        put_post(c, w);
+        break;
+    case CARD_ATTACH_POST:
+        attach_post(c, w);
+        break;
+    case CARD_POST_GONE:
+    case CARD_FORGET_POST:
+        remove_post(c, w);
+        break;
+    case CARD_POST_COUNTS:
+        count_post(c, w);
+        break;
+    case CARD_FILL_ACCOUNT:
+    case CARD_ATTACH_ACCOUNT:
+        put_account(c, w);
+        break;
+    case CARD_FORGET_ACCOUNT:
+        forget_account(c, w->id);
+        break;
+    case CARD_FILL_LIKES:
+        put_likes(c, w);
+        break;
+    case CARD_LIKE:
+        set_like(c, w);
+        break;
+    }
 }
 
 static void memory_write(struct cards *base, const struct card_write *writes, size_t n)
 {
-    for (const struct card_write *w = writes; w < writes + n; w++) {
-        switch (w->kind) {
-        case CARD_FILL_POST:
-        case CARD_CHANGE_POST:
-            memory_put_post(base, w->ticket, w->card, w->kind == CARD_CHANGE_POST);
-            break;
-        case CARD_FILL_ACCOUNT:
-            memory_put_account(base, w->ticket, w->id, w->json);
-            break;
-        case CARD_POST_GONE:
-            memory_post_gone(base, w->id);
-            break;
-        case CARD_FORGET_POST:
-            forget_post(memory_of(base), w->id);
-            break;
-        case CARD_POST_COUNTS:
-            memory_post_counts(base, w->id, w->likes, w->comments);
-            break;
-        case CARD_FORGET_ACCOUNT:
-            memory_forget_account(base, w->id);
-            break;
-        case CARD_LIKE:
-            memory_like(base, w->viewer, w->id, w->on);
-            break;
-        }
-    }
+    for (size_t i = 0; i < n; i++)
+        write_one(memory_of(base), &writes[i]);
 }
 
 static const struct cards_ops memory_ops = {
     .tickets = memory_tickets,
     .posts = memory_posts,
-    .put_post = memory_put_post,
-    .post_gone = memory_post_gone,
-    .post_counts = memory_post_counts,
     .accounts = memory_accounts,
-    .put_account = memory_put_account,
-    .forget_account = memory_forget_account,
     .liked = memory_liked,
-    .put_likes = memory_put_likes,
-    .like = memory_like,
     .write = memory_write,
+    .suspect = memory_suspect,
     .stats = memory_stats,
     .free = memory_free,
 };
@@ -563,10 +483,10 @@ struct cards *cards_memory_new(size_t bytes_max, struct clock *clock)
     size_t share = (bytes_max > fixed ? bytes_max - fixed : 0) / shards / 16;
     for (size_t i = 0; i < shards && good; i++) {
         struct shard *s = &c->shards[i];
-        good = shelf_init(&s->posts, share * SHARE_POSTS) &&
-               shelf_init(&s->accounts, share * SHARE_ACCOUNTS) &&
-               shelf_init(&s->likes, share * SHARE_LIKES);
-        graves_init(&s->graves, share * SHARE_GRAVES);
+        good = bucket_cache_init(&s->posts, share * SHARE_POSTS) &&
+               bucket_cache_init(&s->accounts, share * SHARE_ACCOUNTS) &&
+               bucket_cache_init(&s->likes, share * SHARE_LIKES);
+        tombstones_init(&s->tombstones, share * SHARE_TOMBSTONES);
     }
     if (!good) {
         memory_free(&c->cards);

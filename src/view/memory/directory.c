@@ -1,5 +1,5 @@
 /* The directory: an open-addressing table, linear probing, at most two thirds full, nothing ever
- * removed (accounts keep their slot for the life of the engine).
+ * removed (accounts keep their slot for the life of the driver).
  *
  * An entry's slot is written before its id is published, so that a reader who sees the id sees the
  * slot. When the table grows, the new one is filled, then published. The old one is kept until the

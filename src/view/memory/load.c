@@ -1,11 +1,11 @@
-/* Loading a snapshot: the engine is empty and nobody else uses it yet.
+/* Loading a snapshot: the driver is empty and nobody else uses it yet.
  *
  * The block headers are walked first, which shows whether the file is whole. Then a few threads
  * take the blocks one by one: read, verify, build each account's lists and ring with exactly one
  * allocation. Then the ids enter the directory, and the followers are made out of `following` by
  * counting, each thread for its own range of authors; a group's members are in its record.
  * Everything read is checked against bounds even though the checksums matched: a file from
- * elsewhere must not be able to do harm. Whatever is wrong, the file is put aside and the engine
+ * elsewhere must not be able to do harm. Whatever is wrong, the file is put aside and the driver
  * starts empty. */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "view/memory/engine.h"
+#include "view/memory/driver.h"
 #include "view/memory/snapshot.h"
 
 enum { THREADS_MAX = 4 };

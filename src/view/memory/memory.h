@@ -1,4 +1,4 @@
-/* The embedded engines of the views and cards ports: in memory, with a snapshot file for a fast
+/* The embedded drivers of the views and cards ports: in memory, with a snapshot file for a fast
  * restart. */
 #pragma once
 

@@ -23,7 +23,7 @@
 
 #include "base/fault.h"
 #include "base/hash.h"
-#include "view/memory/engine.h"
+#include "view/memory/driver.h"
 #include "view/memory/snapshot.h"
 
 /* How much may wait in the page cache: a flood of dirty pages would delay the commits of the store
@@ -266,7 +266,7 @@ enum err memory_save(struct views *v, uint64_t position)
     pthread_mutex_lock(&m->saving);
     int64_t began_us = clock_mono_us(m->clock);
     struct writer w = {.position = position};
-    enum err e = save_to(m, part, &w);
+    enum err e = atomic_load(&m->lost) ? ERR_CONFLICT : save_to(m, part, &w);
     free(w.block);
     if (e == OK) {
         atomic_store(&m->saved_position, position);

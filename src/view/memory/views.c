@@ -1,9 +1,10 @@
-/* The in-memory views engine: opening, closing, and what it says about itself. How it works is told
- * in engine.h; apply.c, deliver.c, groups.c, read.c, save.c and load.c do the work. */
+/* The in-memory views driver: opening, closing, and what it says about itself. How it works is told
+ * in driver.h; apply.c changes, graph.c, timelines.c and inboxes.c are the three ports, save.c and
+ * load.c keep snapshots. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "view/memory/engine.h"
+#include "view/memory/driver.h"
 #include "view/memory/memory.h"
 
 void tally_add(struct memory_views *m, const struct tally *t)
@@ -73,43 +74,89 @@ static void memory_free(struct views *v)
     free(m);
 }
 
+void report(struct memory_views *m, uint64_t stripe, uint64_t reported, enum view_part what)
+{
+    for (; reported && m->views.changed; reported &= reported - 1) {
+        uint64_t slot = (stripe << STRIPE_BITS) + (unsigned)__builtin_ctzll(reported);
+        m->views.changed(m->views.changed_ctx, m->ids[slot], what);
+    }
+}
+
+/* Under the latch: a push after this has returned finds the bit. */
+static enum err memory_listen(struct views *v, uint64_t account, bool on)
+{
+    struct memory_views *m = memory_of(v);
+    uint32_t slot = account_find(m, account);
+    if (slot == DIRECTORY_NONE)
+        return ERR_NOT_FOUND;
+    person_lock(m, slot);
+    flag_set(m->listening, slot, on);
+    person_unlock(m, slot);
+    return OK;
+}
+
+/* ---- losing and loading: each of them changes what readers are answered, and so all stamps ----
+ */
+
+static enum err memory_clear(struct views *v)
+{
+    struct memory_views *m = memory_of(v);
+    pthread_mutex_lock(&m->saving); /* no snapshot of a half */
+    atomic_store(&m->lost, true);
+    accounts_clear(m);
+    atomic_fetch_add(&m->hides, 1);
+    pthread_mutex_unlock(&m->saving);
+    return OK;
+}
+
+static enum err memory_loaded(struct views *v)
+{
+    struct memory_views *m = memory_of(v);
+    atomic_fetch_add(&m->hides, 1);
+    atomic_store(&m->lost, false);
+    return OK;
+}
+
+static enum err memory_is_complete(struct views *v, bool *complete)
+{
+    *complete = !atomic_load(&memory_of(v)->lost);
+    return OK;
+}
+
+static void memory_suspect(struct views *v, bool on)
+{
+    struct memory_views *m = memory_of(v);
+    atomic_fetch_add(&m->hides, 1);
+    atomic_store(&m->suspect, on);
+}
+
 static const struct views_ops memory_ops = {
     .apply = memory_apply,
-    .audience = memory_audience,
-    .push = memory_push,
-    .retract = memory_retract,
-    .rebuild = memory_rebuild,
-    .edge = memory_edge,
-    .home = memory_home,
-    .visible = memory_visible,
-    .stamp = memory_stamp,
-    .seen = memory_seen,
-    .sweep = memory_sweep,
-    .neighbours = memory_neighbours,
-    .inbox_push = memory_inbox_push,
-    .inbox_drop = memory_inbox_drop,
-    .inbox_rebuild = memory_inbox_rebuild,
-    .inbox = memory_inbox,
     .listen = memory_listen,
     .save = memory_save,
+    .clear = memory_clear,
+    .loaded = memory_loaded,
+    .is_complete = memory_is_complete,
+    .suspect = memory_suspect,
     .stats = memory_stats,
     .free = memory_free,
 };
-
-static size_t clamp(size_t n, size_t low, size_t high)
-{
-    return n < low ? low : n > high ? high : n;
-}
 
 enum err views_memory_open(const struct memory_views_config *config, struct views **out)
 {
     struct memory_views *m = calloc(1, sizeof *m);
     if (!m)
         return ERR_NO_MEMORY;
+    m->graph.ops = &memory_graph_ops;
+    m->timelines_port.ops = &memory_timelines_ops;
+    m->inboxes_port.ops = &memory_inboxes_ops;
     m->views.ops = &memory_ops;
+    m->views.graph = &m->graph;
+    m->views.timelines = &m->timelines_port;
+    m->views.inboxes = &m->inboxes_port;
     m->views.epoch = (uint64_t)clock_wall_ms(config->clock) + 1; /* handles are given anew */
-    m->views.cap = clamp(config->timeline_cap, 1, TIMELINE_CAP_MAX);
-    m->pull_cap = clamp(config->pull_cap, 1, TIMELINE_CAP_MAX);
+    m->views.cap = clamp_cap(config->timeline_cap, TIMELINE_CAP_MAX);
+    m->pull_cap = clamp_cap(config->pull_cap, TIMELINE_CAP_MAX);
     m->clock = config->clock;
     pthread_mutex_init(&m->create, NULL);
     pthread_mutex_init(&m->saving, NULL);

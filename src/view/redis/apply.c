@@ -4,6 +4,10 @@
  * decides by the event which change is the latest, so in the end both agree, whatever came first;
  * in between the graph may be known to one side only, and apply() has not returned yet.
  *
+ * A membership lies in two slots, the member's and the group's, as a follow does, and each side
+ * decides by the event which change is the latest. The member's side is the inbox; a group has
+ * nothing but its members and the latest events that changed them.
+ *
  * Whose posts a reader must pull is kept with the reader, since looking at everybody followed would
  * cost more than the page. So the first pulled post of an author is made known to all followers
  * before it returns (`spread`); later followers learn it from the reply to their follow. A spread
@@ -15,7 +19,7 @@
  * its time looks whether there was a clearing, and says that it failed if so. Its caller has them
  * loaded once more. */
 #include "port/event.h"
-#include "view/redis/engine.h"
+#include "view/redis/driver.h"
 #include "view/redis/slot.h"
 
 enum {
@@ -105,6 +109,38 @@ static void queue_post(struct redis_views *r, struct batch *b, const struct view
     batch_arg_u64(b, r->pull_cap);
 }
 
+static void queue_member(struct redis_views *r, struct batch *b, const struct view_change *c)
+{
+    struct key keys[4], members[2];
+    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(c->account));
+    key_of_account(&keys[1], KEY_TIMELINE, c->account);
+    key_of_account(&keys[2], KEY_INBOX, c->account);
+    key_of_account(&keys[3], KEY_RECENT, c->account);
+    queue_script(r, b, SCRIPT_member, keys, 4, 6);
+    batch_arg_u64(b, c->account);
+    arg_id(b, c->other);
+    batch_arg_u64(b, c->on);
+    batch_arg_u64(b, event_score(c->event));
+    batch_arg_u64(b, RECENT_KEEP_MS);
+    batch_arg_u64(b, event_score(change_activity(c)));
+    key_of_account(&members[0], KEY_FOLLOWERS, c->other);
+    key_of_account(&members[1], KEY_RECENT, c->other);
+    queue_script(r, b, SCRIPT_joined, members, 2, 4);
+    arg_id(b, c->account);
+    batch_arg_u64(b, c->on);
+    batch_arg_u64(b, event_score(c->event));
+    batch_arg_u64(b, RECENT_KEEP_MS);
+}
+
+static void queue_message(struct redis_views *r, struct batch *b, const struct view_change *c)
+{
+    struct key inbox;
+    key_of_account(&inbox, KEY_INBOX, c->account);
+    queue_script(r, b, SCRIPT_message, &inbox, 1, 2);
+    batch_arg_u64(b, event_score(change_activity(c)));
+    arg_id(b, c->other);
+}
+
 static bool names_itself(const struct view_change *c)
 {
     return c->kind == VIEW_FOLLOW && c->account == c->other;
@@ -121,7 +157,7 @@ static void queue_change(struct redis_views *r, struct batch *b, const struct vi
 {
     switch (c->kind) {
     case VIEW_ACCOUNT:
-    case VIEW_SEEN:
+    case VIEW_LAST_SEEN:
         queue_account(r, b, c->account, seen_seconds(c->value), empty);
         break;
     case VIEW_HIDE:
@@ -182,7 +218,7 @@ static size_t note_change(struct redis_views *r, struct batch *b, const struct v
 {
     switch (c->kind) {
     case VIEW_ACCOUNT:
-    case VIEW_SEEN:
+    case VIEW_LAST_SEEN:
         note_account(r, batch_integer(b, at, 0), empty);
         return at + 1;
     case VIEW_HIDE:
@@ -265,7 +301,7 @@ static enum err raise_visits(struct redis_views *r, struct batch *b,
 {
     bool any = false;
     for (size_t i = 0; i < n; i++)
-        any |= changes[i].kind == VIEW_SEEN;
+        any |= changes[i].kind == VIEW_LAST_SEEN;
     if (!any)
         return OK;
     uint64_t walked = 0;
@@ -278,7 +314,7 @@ static enum err raise_visits(struct redis_views *r, struct batch *b,
         return e;
     batch_reset(b);
     for (size_t i = 0; i < n; i++)
-        if (changes[i].kind == VIEW_SEEN && seen_seconds(changes[i].value) < walked)
+        if (changes[i].kind == VIEW_LAST_SEEN && seen_seconds(changes[i].value) < walked)
             queue_account(r, b, changes[i].account, (uint32_t)walked, false);
     return batch_flush(b);
 }
@@ -337,9 +373,7 @@ static enum err apply_some(struct redis_views *r, const struct view_change *chan
     if (!e && !is_load(changes, n))
         batch_replicate(b);
     if (!e)
-        e = batch_flush(b);
-    if (!e && !batch_all_good(b, NULL))
-        e = ERR_UNAVAILABLE;
+        e = batch_flush_good(b, NULL);
     for (size_t i = 0, at = 0; !e && i < n; i++)
         at = note_change(r, b, &changes[i], at, f.empty[i], &f);
     if (!e)

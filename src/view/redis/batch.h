@@ -6,15 +6,15 @@
 #pragma once
 
 #include "base/buf.h"
+#include "view/redis/connections.h"
 #include "view/redis/keys.h"
-#include "view/redis/link.h"
 
 struct batch;
 struct script;
 
 enum { BATCH_COMMANDS_MAX = 8192, BATCH_BYTES_MAX = 64 << 20 };
 
-struct batch *batch_new(struct link *l);
+struct batch *batch_new(struct connections *l);
 void batch_free(struct batch *b);
 void batch_reset(struct batch *b); /* forgets commands and replies */
 
@@ -49,13 +49,16 @@ void batch_hurry(struct batch *b);
 
 /* Before the first command: this batch only reads what a page is made of, and names its keys by
  * batch_key. If the calling thread has a trace they are noted there, and read over connections that
- * the watch hears of. What cannot be heard of, or is answered by an error, makes the trace not
- * whole. */
-void batch_watch(struct batch *b);
+ * the invalidation listener hears of. What cannot be heard of, or is answered by an error, makes
+ * the trace not whole. */
+void batch_invalidation(struct batch *b);
 
 /* OK: every command has a reply, which may be an error. ERR_UNAVAILABLE: some could not be
  * answered in time; they may have been run nevertheless. */
 enum err batch_flush(struct batch *b);
+/* As batch_flush; an error reply other than `but` (may be NULL) is logged and is
+ * ERR_UNAVAILABLE. */
+enum err batch_flush_good(struct batch *b, const char *but);
 size_t batch_count(const struct batch *b);
 
 /* The replies, valid until batch_reset. Each looks at the type first: what Redis sends is a peer's

@@ -1,4 +1,4 @@
-/* The Redis cards engine.
+/* The Redis cards driver.
  *
  * A post's card, an account's fragment and a person's likes are one key each, with a time to live,
  * and each has a second key with its **version**, in the same slot. A version is a random number:
@@ -14,7 +14,8 @@
  * changes cannot fail. When Redis cannot be reached the key is **owed**: this process reads it as
  * missing (or gone), and writes its tombstone, or forgets the card, as soon as Redis answers again,
  * before it reads anything there. Other processes cannot know; whoever needs that from them, too,
- * applies the event again (which is harmless) until it has succeeded, or has them doubt the cards.
+ * applies the event again (which is harmless) until it has succeeded, or has them suspect the
+ * cards.
  *
  * What is missing here comes from truth, and a change of it changes no key that was read. So a
  * trace is whole only if everything was found; a page finds what it filled in the next time.
@@ -27,7 +28,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "view/redis/cards_engine.h"
+#include "view/redis/cards_driver.h"
 #include "view/redis/redis.h"
 #include "view/redis/slot.h"
 
@@ -40,7 +41,7 @@ struct batch *cards_borrow(struct redis_cards *c)
     pthread_mutex_lock(&c->lock);
     struct batch *b = c->spare_count > 0 ? c->spare[--c->spare_count] : NULL;
     pthread_mutex_unlock(&c->lock);
-    return b ? b : batch_new(c->link);
+    return b ? b : batch_new(c->connections);
 }
 
 void cards_give_back(struct redis_cards *c, struct batch *b)
@@ -90,8 +91,8 @@ static bool read_epoch(struct redis_cards *c, uint64_t *epoch)
  * none is believed until somebody has cleared it, which begins another epoch. */
 bool cards_are_lost(struct redis_cards *c)
 {
-    uint64_t restarts = link_restarts(c->link), epoch;
-    if (atomic_load_explicit(&c->doubted, memory_order_relaxed))
+    uint64_t restarts = connections_restarts(c->connections), epoch;
+    if (atomic_load_explicit(&c->suspect, memory_order_relaxed))
         return true;
     if (restarts == atomic_load(&c->restarts_trusted))
         return false;
@@ -102,7 +103,7 @@ bool cards_are_lost(struct redis_cards *c)
         return true;
     atomic_store(&c->epoch, epoch);
     atomic_store(&c->restarts_trusted, restarts);
-    return link_restarts(c->link) != restarts;
+    return connections_restarts(c->connections) != restarts;
 }
 
 /* ---- tickets ---- */
@@ -166,7 +167,7 @@ static enum card_state read_card(struct redis_cards *c, struct str s, uint64_t i
                        clock_wall_ms(c->clock) - gone_at_ms < TOMBSTONE_MS
                    ? CARD_GONE
                    : CARD_MISSING;
-    if (s.len < CARD_CAPTION || s.ptr[0] != 'P')
+    if (s.len < CARD_CAPTION || s.ptr[0] != 'Q')
         return CARD_MISSING;
     *out = (struct post_card){
         .id = id,
@@ -175,7 +176,7 @@ static enum card_state read_card(struct redis_cards *c, struct str s, uint64_t i
         .comment_count = (uint32_t)get_number(s.ptr + CARD_COMMENTS, 4),
         .edited_at_ms = (int64_t)get_number(s.ptr + CARD_EDITED, 8),
         .delivery = (uint8_t)s.ptr[CARD_DELIVERY],
-        .caption_json = arena_str(arena, (struct str){s.ptr + CARD_CAPTION, s.len - CARD_CAPTION}),
+        .caption = arena_str(arena, (struct str){s.ptr + CARD_CAPTION, s.len - CARD_CAPTION}),
     };
     return CARD_FOUND;
 }
@@ -184,7 +185,7 @@ static enum card_state read_card(struct redis_cards *c, struct str s, uint64_t i
 static void queue_gets(struct redis_cards *c, struct batch *b, enum card_kind kind,
                        const uint64_t *ids, size_t n)
 {
-    bool together = !link_is_cluster(c->link);
+    bool together = !connections_is_cluster(c->connections);
     for (size_t i = 0; i < n; i++) {
         struct key k;
         card_key(&k, kind, ids[i]);
@@ -198,7 +199,7 @@ static void queue_gets(struct redis_cards *c, struct batch *b, enum card_kind ki
 
 static struct str got(struct redis_cards *c, struct batch *b, size_t i)
 {
-    if (link_is_cluster(c->link))
+    if (connections_is_cluster(c->connections))
         return batch_text(b, i);
     const redisReply *all = batch_reply(b, 0);
     const redisReply *r =
@@ -218,22 +219,22 @@ static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struc
     for (size_t from = 0, count; from < n; from += count) {
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
-        batch_watch(b);
+        batch_invalidation(b);
         queue_gets(c, b, CARD_POST, ids + from, count);
         batch_hurry(b);
         bool good = !cards_are_lost(c) && batch_flush(b) == OK && !cards_are_lost(c);
         for (size_t i = from; i < from + count; i++) {
-            enum debt_state owed = debts_state(&c->debts, CARD_POST, ids[i]);
-            state[i] = owed == DEBT_GONE ? CARD_GONE : CARD_MISSING;
-            if (good && owed == DEBT_NONE)
+            enum pending_kind owed = pending_state(&c->pending, CARD_POST, ids[i]);
+            state[i] = owed == PENDING_GONE ? CARD_GONE : CARD_MISSING;
+            if (good && owed == PENDING_NONE)
                 state[i] = read_card(c, got(c, b, i - from), ids[i], &out[i], arena);
             hits += state[i] == CARD_FOUND;
-            all &= state[i] != CARD_MISSING && owed == DEBT_NONE;
+            all &= state[i] != CARD_MISSING && owed == PENDING_NONE;
         }
     }
     cards_give_back(c, b);
     if (!all)
-        watch_spoil(link_watch(c->link));
+        invalidation_spoil(connections_invalidation(c->connections));
     atomic_fetch_add_explicit(&c->post_hits, hits, memory_order_relaxed);
     if (n > hits)
         atomic_fetch_add_explicit(&c->post_misses, n - hits, memory_order_relaxed);
@@ -241,8 +242,28 @@ static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struc
 
 /* ---- accounts ---- */
 
-static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n, struct str *json,
-                           struct arena *arena)
+static bool read_account(struct str s, uint64_t id, struct account_card *out, struct arena *arena)
+{
+    struct str *texts[] = {&out->username, &out->display_name, &out->avatar_url};
+    *out = (struct account_card){0};
+    if (s.len < ACCOUNT_TEXTS || s.ptr[0] != 'B')
+        return false;
+    size_t at = ACCOUNT_TEXTS;
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        size_t len = get_number(s.ptr + ACCOUNT_LENGTHS + 2 * i, 2);
+        if (len == ACCOUNT_NO_TEXT)
+            continue;
+        if (len > s.len - at)
+            return false;
+        *texts[i] = arena_str(arena, (struct str){s.ptr + at, len});
+        at += len;
+    }
+    out->id = at == s.len ? id : 0;
+    return out->id != 0;
+}
+
+static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n,
+                           struct account_card *out, struct arena *arena)
 {
     struct redis_cards *c = redis_cards_of(base);
     struct batch *b = cards_borrow(c);
@@ -251,20 +272,20 @@ static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n, st
     for (size_t from = 0, count; from < n; from += count) {
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
-        batch_watch(b);
+        batch_invalidation(b);
         queue_gets(c, b, CARD_ACCOUNT, ids + from, count);
         batch_hurry(b);
         bool good = !cards_are_lost(c) && batch_flush(b) == OK && !cards_are_lost(c);
         for (size_t i = from; i < from + count; i++) {
-            struct str s = good ? got(c, b, i - from) : (struct str){NULL, 0};
-            bool known = s.ptr && !card_is_owed(c, CARD_ACCOUNT, ids[i]);
-            json[i] = known ? arena_str(arena, s) : (struct str){NULL, 0};
+            out[i].id = 0;
+            bool known = good && !card_is_owed(c, CARD_ACCOUNT, ids[i]) &&
+                         read_account(got(c, b, i - from), ids[i], &out[i], arena);
             all &= known;
         }
     }
     cards_give_back(c, b);
     if (!all)
-        watch_spoil(link_watch(c->link));
+        invalidation_spoil(connections_invalidation(c->connections));
 }
 
 /* ---- likes ---- */
@@ -323,7 +344,7 @@ static enum err liked(struct redis_cards *c, uint64_t viewer, const uint64_t *id
     do {
         size_t count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
-        batch_watch(b);
+        batch_invalidation(b);
         queue_liked(b, &k, ids + from, count);
         batch_hurry(b);
         if (batch_flush(b) != OK || cards_are_lost(c) ||
@@ -341,11 +362,11 @@ static enum err redis_liked(struct cards *base, uint64_t viewer, const uint64_t 
     struct redis_cards *c = redis_cards_of(base);
     enum err e = n > 0 ? liked(c, viewer, ids, n, out) : OK;
     if (e)
-        watch_spoil(link_watch(c->link));
+        invalidation_spoil(connections_invalidation(c->connections));
     return e;
 }
 
-/* ---- the engine ---- */
+/* ---- the driver ---- */
 
 /* How many cards there are, and of what size, is for Redis to say: not counted here. */
 static void redis_stats(struct cards *base, struct card_stats *out)
@@ -355,9 +376,9 @@ static void redis_stats(struct cards *base, struct card_stats *out)
                                .post_misses = atomic_load(&c->post_misses)};
 }
 
-static void redis_doubt(struct cards *base, bool on)
+static void redis_suspect(struct cards *base, bool on)
 {
-    atomic_store(&redis_cards_of(base)->doubted, on);
+    atomic_store(&redis_cards_of(base)->suspect, on);
 }
 
 static void redis_free(struct cards *base)
@@ -365,26 +386,19 @@ static void redis_free(struct cards *base)
     struct redis_cards *c = redis_cards_of(base);
     while (c->spare_count > 0)
         batch_free(c->spare[--c->spare_count]);
-    link_free(c->link);
+    connections_free(c->connections);
     pthread_mutex_destroy(&c->lock);
-    debts_done(&c->debts);
+    pending_done(&c->pending);
     free(c);
 }
 
 static const struct cards_ops redis_ops = {
     .tickets = redis_tickets,
     .posts = redis_posts,
-    .put_post = redis_put_post,
-    .post_gone = redis_post_gone,
-    .post_counts = redis_post_counts,
     .accounts = redis_accounts,
-    .put_account = redis_put_account,
-    .forget_account = redis_forget_account,
     .liked = redis_liked,
-    .put_likes = redis_put_likes,
-    .like = redis_like,
     .write = redis_write,
-    .doubt = redis_doubt,
+    .suspect = redis_suspect,
     .stats = redis_stats,
     .free = redis_free,
 };
@@ -404,15 +418,15 @@ enum err cards_redis_open(const struct redis_config *config, struct cards **out)
     c->cards.shared = true;
     c->clock = config->clock;
     c->life_ms = config->card_life_ms > 0 ? config->card_life_ms : CARD_LIFE_MS;
-    c->link = link_new(&url, config->failover_wait_ms);
-    link_set_watch(c->link, config->watch);
+    c->connections = connections_new(&url, config->failover_wait_ms);
+    connections_set_invalidation(c->connections, config->invalidation);
     explicit_bzero(&url, sizeof url);
     pthread_mutex_init(&c->lock, NULL);
     uint64_t seed = 0;
     CHECK(getrandom(&seed, sizeof seed, 0) == sizeof seed);
     rand_seed(&c->rand, seed);
-    debts_init(&c->debts, c->life_ms);
-    (void)link_refresh(c->link);
+    pending_init(&c->pending, c->life_ms);
+    (void)connections_refresh(c->connections);
     uint64_t epoch;
     (void)read_epoch(c, &epoch);
     atomic_store(&c->epoch, epoch);

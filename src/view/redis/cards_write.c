@@ -1,5 +1,5 @@
-/* Writing cards: changes, and what readers fill in. How versions, tickets and debts go together is
- * told in cards.c.
+/* Writing cards: changes, and what readers fill in. How versions, tickets and pending go together
+ * is told in cards.c.
  *
  * Everything goes through redis_write, many at a time: one trip carries all changes of a commit, or
  * all that a page has filled in. A change that finds its key owed is owed, too, and the key is
@@ -7,8 +7,12 @@
  *
  * Counters are what a commit made of them, and commits of different nodes may arrive in another
  * order than they happened in. So a card whose counters were changed does not live for much longer:
- * whatever they say, soon after the last like they are read from truth again. */
-#include "view/redis/cards_engine.h"
+ * whatever they say, soon after the last like they are read from truth again.
+ *
+ * Fragments are not kept here: drawing a card anew costs less than carrying its fragment over the
+ * network. */
+#include "base/check.h"
+#include "view/redis/cards_driver.h"
 
 enum { WRITES_A_FLUSH = 1000, PAY_A_FLUSH = 500, COUNTS_SETTLE_MS = 10000 };
 
@@ -51,14 +55,27 @@ static void put_number(char *at, uint64_t n, size_t bytes)
 static void write_card(struct buf *out, const struct post_card *card)
 {
     char head[CARD_CAPTION];
-    head[0] = 'P';
+    head[0] = 'Q';
     put_number(head + CARD_AUTHOR, card->author, 8);
     put_number(head + CARD_LIKES, card->like_count, 4);
     put_number(head + CARD_COMMENTS, card->comment_count, 4);
     put_number(head + CARD_EDITED, (uint64_t)card->edited_at_ms, 8);
     put_number(head + CARD_DELIVERY, card->delivery, 1);
     buf_append(out, head, sizeof head);
-    buf_str(out, card->caption_json);
+    buf_str(out, card->caption);
+}
+
+static void write_account(struct buf *out, const struct account_card *card)
+{
+    const struct str texts[] = {card->username, card->display_name, card->avatar_url};
+    char head[ACCOUNT_TEXTS] = {'B'};
+    for (size_t i = 0; i < COUNT_OF(texts); i++)
+        put_number(head + ACCOUNT_LENGTHS + 2 * i, texts[i].ptr ? texts[i].len : ACCOUNT_NO_TEXT,
+                   2);
+    buf_append(out, head, sizeof head);
+    for (size_t i = 0; i < COUNT_OF(texts); i++)
+        if (texts[i].ptr)
+            buf_str(out, texts[i]);
 }
 
 /* ---- queueing ---- */
@@ -133,40 +150,60 @@ static void queue_like(struct redis_cards *c, struct batch *b, const struct card
     batch_arg_u64(b, LIKES_MAX);
 }
 
+static void queue_likes(struct redis_cards *c, struct batch *b, const struct card_write *w)
+{
+    struct key keys[2];
+    size_t n = w->count < LIKES_MAX ? w->count : LIKES_MAX;
+    uint64_t floor = w->count > n && w->ids[n] > w->floor ? w->ids[n] : w->floor;
+    keys_of(keys, CARD_LIKED, w->viewer);
+    queue_script(b, SCRIPT_put_likes, keys, 2, 5 + 2 * (unsigned)n);
+    batch_arg_u64(b, w->ticket);
+    batch_arg_i64(b, c->life_ms);
+    batch_arg_u64(b, LIKES_MAX);
+    arg_post(b, floor);
+    for (size_t i = 0; i < n; i++)
+        arg_post(b, w->ids[i]);
+}
+
 /* ---- writing ---- */
 
 /* What Redis holds of it is no longer so, and Redis cannot know. */
-static void owe(struct redis_cards *c, struct debt key)
+static void owe(struct redis_cards *c, struct pending_invalidation key)
 {
     struct key k;
-    debts_add(&c->debts, key.kind, key.id, key.gone);
+    pending_add(&c->pending, key.kind, key.id, key.gone);
     card_key(&k, (enum card_kind)key.kind, subject_of((enum card_kind)key.kind, key.id));
-    watch_heard(link_watch(c->link), key_text(&k));
+    invalidation_heard(connections_invalidation(c->connections), key_text(&k));
 }
 
 static bool is_fill(const struct card_write *w)
 {
-    return w->kind == CARD_FILL_POST || w->kind == CARD_FILL_ACCOUNT;
+    return w->kind == CARD_FILL_POST || w->kind == CARD_FILL_ACCOUNT || w->kind == CARD_FILL_LIKES;
 }
 
-static struct debt key_of_write(const struct card_write *w)
+static struct pending_invalidation key_of_write(const struct card_write *w)
 {
     switch (w->kind) {
     case CARD_FILL_POST:
     case CARD_CHANGE_POST:
-        return (struct debt){w->card->id, CARD_POST, false};
+        return (struct pending_invalidation){w->post->id, CARD_POST, false};
     case CARD_FILL_ACCOUNT:
+        return (struct pending_invalidation){w->account->id, CARD_ACCOUNT, false};
     case CARD_FORGET_ACCOUNT:
-        return (struct debt){w->id, CARD_ACCOUNT, false};
+        return (struct pending_invalidation){w->id, CARD_ACCOUNT, false};
+    case CARD_FILL_LIKES:
     case CARD_LIKE:
-        return (struct debt){w->viewer, CARD_LIKED, false};
+        return (struct pending_invalidation){w->viewer, CARD_LIKED, false};
     case CARD_POST_GONE:
-        return (struct debt){w->id, CARD_POST, true};
+        return (struct pending_invalidation){w->id, CARD_POST, true};
     case CARD_FORGET_POST:
     case CARD_POST_COUNTS:
         break;
+    case CARD_ATTACH_POST: /* of no key: fragments are not kept here */
+    case CARD_ATTACH_ACCOUNT:
+        return (struct pending_invalidation){0, CARD_POST, false};
     }
-    return (struct debt){w->id, CARD_POST, false};
+    return (struct pending_invalidation){w->id, CARD_POST, false};
 }
 
 /* One command for each. */
@@ -177,15 +214,21 @@ static void queue_write(struct redis_cards *c, struct batch *b, const struct car
     case CARD_FILL_POST:
     case CARD_CHANGE_POST:
         buf_init(&text, 0);
-        write_card(&text, w->card);
+        write_card(&text, w->post);
         if (w->kind == CARD_FILL_POST)
-            queue_fill(c, b, CARD_POST, w->card->id, w->ticket, buf_view(&text));
+            queue_fill(c, b, CARD_POST, w->post->id, w->ticket, buf_view(&text));
         else
-            queue_change(c, b, CARD_POST, w->card->id, buf_view(&text), c->life_ms);
+            queue_change(c, b, CARD_POST, w->post->id, buf_view(&text), c->life_ms);
         buf_done(&text);
         break;
     case CARD_FILL_ACCOUNT:
-        queue_fill(c, b, CARD_ACCOUNT, w->id, w->ticket, w->json);
+        buf_init(&text, 0);
+        write_account(&text, w->account);
+        queue_fill(c, b, CARD_ACCOUNT, w->account->id, w->ticket, buf_view(&text));
+        buf_done(&text);
+        break;
+    case CARD_FILL_LIKES:
+        queue_likes(c, b, w);
         break;
     case CARD_POST_GONE:
         queue_gone(c, b, w->id);
@@ -194,6 +237,8 @@ static void queue_write(struct redis_cards *c, struct batch *b, const struct car
     case CARD_FORGET_ACCOUNT:
         queue_change(c, b, w->kind == CARD_FORGET_POST ? CARD_POST : CARD_ACCOUNT, w->id, STR(""),
                      0);
+        if (w->kind == CARD_FORGET_ACCOUNT)
+            queue_change(c, b, CARD_DRAWN_ACCOUNT, w->id, STR(""), 0);
         batch_replicate(b);
         break;
     case CARD_POST_COUNTS:
@@ -202,15 +247,20 @@ static void queue_write(struct redis_cards *c, struct batch *b, const struct car
     case CARD_LIKE:
         queue_like(c, b, w);
         break;
+    case CARD_ATTACH_POST:
+    case CARD_ATTACH_ACCOUNT:
+        break;
     }
 }
 
-static void queue_debt(struct redis_cards *c, struct batch *b, struct debt debt)
+static void queue_pending(struct redis_cards *c, struct batch *b,
+                          struct pending_invalidation pending_invalidation)
 {
-    if (debt.gone)
-        queue_gone(c, b, debt.id);
+    if (pending_invalidation.gone)
+        queue_gone(c, b, pending_invalidation.id);
     else
-        queue_change(c, b, (enum card_kind)debt.kind, debt.id, STR(""), 0);
+        queue_change(c, b, (enum card_kind)pending_invalidation.kind, pending_invalidation.id,
+                     STR(""), 0);
 }
 
 static void write_some(struct redis_cards *c, const struct card_write *writes, size_t n)
@@ -221,16 +271,17 @@ static void write_some(struct redis_cards *c, const struct card_write *writes, s
     bool changes = false, lost = cards_are_lost(c);
     for (size_t i = 0; i < n; i++) {
         const struct card_write *w = &writes[i];
-        struct debt key = key_of_write(w);
+        struct pending_invalidation key = key_of_write(w);
         bool owed = key.id != 0 && card_is_owed(c, (enum card_kind)key.kind, key.id);
         if (key.id == 0 || (is_fill(w) && (w->ticket == 0 || owed || lost)))
             continue;
         changes |= !is_fill(w);
         if (owed) { /* stays so until it is paid, and what it comes to is said at once */
             owe(c, key);
-            queue_debt(c, b,
-                       (struct debt){key.id, key.kind,
-                                     debts_state(&c->debts, key.kind, key.id) == DEBT_GONE});
+            queue_pending(c, b,
+                          (struct pending_invalidation){
+                              key.id, key.kind,
+                              pending_state(&c->pending, key.kind, key.id) == PENDING_GONE});
         } else {
             queue_write(c, b, w);
         }
@@ -242,7 +293,7 @@ static void write_some(struct redis_cards *c, const struct card_write *writes, s
     if (good && changes)
         good = batch_all_good(b, NULL); /* says so */
     for (size_t i = 0; changes && !good && i < count; i++) {
-        struct debt key = key_of_write(&writes[sent[i]]);
+        struct pending_invalidation key = key_of_write(&writes[sent[i]]);
         if (!is_fill(&writes[sent[i]]))
             owe(c, key);
     }
@@ -262,85 +313,15 @@ void redis_write(struct cards *base, const struct card_write *writes, size_t n)
 
 void cards_pay(struct redis_cards *c)
 {
-    struct debt due[PAY_A_FLUSH];
-    size_t n = debts_due(&c->debts, due, PAY_A_FLUSH);
+    struct pending_invalidation due[PAY_A_FLUSH];
+    size_t n = pending_due(&c->pending, due, PAY_A_FLUSH);
     if (n == 0)
         return;
     struct batch *b = cards_borrow(c);
     for (size_t i = 0; i < n; i++)
-        queue_debt(c, b, due[i]);
+        queue_pending(c, b, due[i]);
     batch_hurry(b); /* readers do this */
     if (batch_flush(b) == OK && batch_all_good(b, NULL))
-        debts_strike(&c->debts, due, n);
-    cards_give_back(c, b);
-}
-
-/* ---- one by one ---- */
-
-void redis_put_post(struct cards *base, card_ticket ticket, const struct post_card *card,
-                    bool change)
-{
-    redis_write(base,
-                &(struct card_write){.kind = change ? CARD_CHANGE_POST : CARD_FILL_POST,
-                                     .ticket = ticket,
-                                     .card = card},
-                1);
-}
-
-void redis_post_gone(struct cards *base, uint64_t id)
-{
-    redis_write(base, &(struct card_write){.kind = CARD_POST_GONE, .id = id}, 1);
-}
-
-void redis_post_counts(struct cards *base, uint64_t id, int64_t likes, int64_t comments)
-{
-    redis_write(base,
-                &(struct card_write){
-                    .kind = CARD_POST_COUNTS, .id = id, .likes = likes, .comments = comments},
-                1);
-}
-
-void redis_put_account(struct cards *base, card_ticket ticket, uint64_t id, struct str json)
-{
-    redis_write(
-        base,
-        &(struct card_write){.kind = CARD_FILL_ACCOUNT, .ticket = ticket, .id = id, .json = json},
-        1);
-}
-
-void redis_forget_account(struct cards *base, uint64_t id)
-{
-    redis_write(base, &(struct card_write){.kind = CARD_FORGET_ACCOUNT, .id = id}, 1);
-}
-
-void redis_like(struct cards *base, uint64_t viewer, uint64_t post, bool on)
-{
-    redis_write(base,
-                &(struct card_write){.kind = CARD_LIKE, .viewer = viewer, .id = post, .on = on}, 1);
-}
-
-void redis_put_likes(struct cards *base, card_ticket ticket, uint64_t viewer, const uint64_t *ids,
-                     size_t n, uint64_t floor)
-{
-    struct redis_cards *c = redis_cards_of(base);
-    struct key keys[2];
-    cards_pay(c);
-    if (ticket == 0 || viewer == 0 || cards_are_lost(c) || card_is_owed(c, CARD_LIKED, viewer))
-        return;
-    if (n > LIKES_MAX) {
-        floor = ids[LIKES_MAX] > floor ? ids[LIKES_MAX] : floor;
-        n = LIKES_MAX;
-    }
-    struct batch *b = cards_borrow(c);
-    keys_of(keys, CARD_LIKED, viewer);
-    queue_script(b, SCRIPT_put_likes, keys, 2, 5 + 2 * (unsigned)n);
-    batch_arg_u64(b, ticket);
-    batch_arg_i64(b, c->life_ms);
-    batch_arg_u64(b, LIKES_MAX);
-    arg_post(b, floor);
-    for (size_t i = 0; i < n; i++)
-        arg_post(b, ids[i]);
-    batch_hurry(b);
-    (void)batch_flush(b);
+        pending_remove(&c->pending, due, n);
     cards_give_back(c, b);
 }

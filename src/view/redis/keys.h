@@ -16,13 +16,13 @@ enum key_kind {
     KEY_BUILDERS = 'b', /* rebuilds under way */
     KEY_INBOX = 'i',    /* its groups */
     KEY_INBOX_BUILDERS = 'j',
-    KEY_TOUCH = 'n',     /* written when something changed that is in truth alone; short-lived */
-    KEY_FOLLOWED = 'f',  /* whom it follows */
-    KEY_MUTED = 'm',     /* whom it has muted */
-    KEY_PULLED = 'c',    /* whom of those to pull posts from; may hold too many */
-    KEY_FOLLOWERS = 'F', /* who follows it, or is a member of it */
-    KEY_PULL_LIST = 'l', /* its own posts that are pulled */
-    KEY_RECENT = 'r',    /* the latest events that changed its edges */
+    KEY_INVALIDATED = 'n', /* written when something changed that is in truth alone; short-lived */
+    KEY_FOLLOWED = 'f',    /* whom it follows */
+    KEY_MUTED = 'm',       /* whom it has muted */
+    KEY_PULLED = 'c',      /* whom of those to pull posts from; may hold too many */
+    KEY_FOLLOWERS = 'F',   /* who follows it, or is a member of it */
+    KEY_PULL_LIST = 'l',   /* its own posts that are pulled */
+    KEY_RECENT = 'r',      /* the latest events that changed its edges */
     /* for a bucket */
     KEY_PEOPLE = 'p', /* account → state and last visit; groups are not in it */
     KEY_SPREAD = 'q', /* authors whose followers all know that there is a pull list */
@@ -30,8 +30,8 @@ enum key_kind {
 
 /* A number that lives and dies with everything else. */
 #define EPOCH_KEY STR("epoch{fantail}")
-/* What is told to all nodes: a stream, cut off at its old end. */
-#define NEWS_KEY STR("news{fantail}")
+/* What nodes publish: a stream, cut off at its old end. Nodes of older versions know it, too. */
+#define SIGNAL_KEY STR("news{fantail}")
 
 struct key {
     char text[KEY_MAX];

@@ -1,4 +1,4 @@
-/* The views and cards engines for many nodes: Redis or Redis Cluster. Both outlive the process and
+/* The views and cards drivers for many nodes: Redis or Redis Cluster. Both outlive the process and
  * are shared by all nodes.
  *
  * Redis 7.0 or later. It must not evict what belongs to the views: set maxmemory-policy to
@@ -20,15 +20,15 @@
  * refused by both. A failover takes a little longer than the servers' cluster-node-timeout;
  * failover_wait_ms should be longer than both.
  *
- * Pages that a node keeps are checked by the watch, which uses CLIENT TRACKING and RESP3. Redis
- * remembers tracking-table-max-keys keys (a million) for all nodes, and forgets some when there are
- * more, which costs kept pages: a page has about fifty. */
+ * Pages that a node keeps are checked by the invalidation listener, which uses CLIENT TRACKING and
+ * RESP3. Redis remembers tracking-table-max-keys keys (a million) for all nodes, and forgets some
+ * when there are more, which costs kept pages: a page has about fifty. */
 #pragma once
 
 #include "base/clock.h"
 #include "port/cards.h"
+#include "port/invalidation.h"
 #include "port/views.h"
-#include "port/watch.h"
 
 struct redis_config {
     const char *url;     /* redis://… or redis-cluster://…, see url.h */
@@ -40,7 +40,7 @@ struct redis_config {
     int64_t card_life_ms;     /* how long a card is kept; 0: a day */
     bool safe_pushes;         /* a push returns when a replica has it, too; about half as fast */
     struct clock *clock;
-    struct watch *watch; /* NULL: nobody notes what is read */
+    struct invalidation *invalidation; /* NULL: nobody notes what is read */
 };
 
 /* ERR_BAD_INPUT: the URL; ERR_UNAVAILABLE: nobody answers there; ERR_CONFLICT: it holds the views
@@ -50,4 +50,4 @@ enum err views_redis_open(const struct redis_config *config, struct views **out)
 enum err cards_redis_open(const struct redis_config *config, struct cards **out);
 /* Opened before the two above and freed after them; needs the URL alone. Nobody has to answer
  * there yet. */
-enum err watch_redis_open(const struct redis_config *config, struct watch **out);
+enum err invalidation_redis_open(const struct redis_config *config, struct invalidation **out);

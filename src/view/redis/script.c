@@ -154,7 +154,7 @@
     "  return floor, ids\n"                                                        \
     "end\n"
 
-/* Scripts say how counts changed, as numbers in a fixed order; the engine adds them up. */
+/* Scripts say how counts changed, as numbers in a fixed order; the driver adds them up. */
 static const char *const texts[SCRIPT_COUNT] = {
 
 /* KEYS people, timeline, inbox  ARGV id, seen, "1": these are empty and complete
@@ -489,7 +489,7 @@ static const char *const texts[SCRIPT_COUNT] = {
 [SCRIPT_count_card] =
     "redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])\n"
     "local card = redis.call('GETRANGE', KEYS[1], 0, 0)\n"
-    "if card ~= 'P' then return 0 end\n"
+    "if card ~= 'Q' and card ~= 'P' then return 0 end\n"
     "for i = 4, #ARGV, 2 do redis.call('SETRANGE', KEYS[1], ARGV[i], ARGV[i + 1]) end\n"
     "redis.call('PEXPIRE', KEYS[1], ARGV[3], 'LT')\n"
     "return 0\n",

@@ -1,6 +1,6 @@
 /* Whether what Redis holds is ours, is everything, and is safe.
  *
- * **Complete.** A mark in every range of slots (engine.h) says that everything was loaded; it goes
+ * **Complete.** A mark in every range of slots (driver.h) says that everything was loaded; it goes
  * when a node loses its data. But a node may also come back with less than it had: from a file that
  * is older than what was acknowledged. So beside each mark lies a **witness**: when it was written,
  * by which process of Redis (its run id), and which node of the cluster that is. When the same node
@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "view/redis/engine.h"
+#include "view/redis/driver.h"
 #include "view/redis/slot.h"
 
 enum { WITNESS_SLACK_MS = 3000 /* Redis tells its age in seconds; clocks differ a little */ };
@@ -46,28 +46,22 @@ static void queue_witness(struct redis_views *r, struct batch *b, const char *wh
         queue_script(r, b, SCRIPT_witness, keys, 2, 4);
         arg_text(b, what);
         batch_arg_i64(b, clock_wall_ms(r->clock));
-        batch_arg_u64(b, link_is_cluster(r->link));
+        batch_arg_u64(b, connections_is_cluster(r->connections));
         batch_arg_u64(b, WITNESS_SLACK_MS);
     }
-}
-
-static enum err flush_good(struct batch *b)
-{
-    enum err e = batch_flush(b);
-    return !e && !batch_all_good(b, NULL) ? ERR_UNAVAILABLE : e;
 }
 
 enum err redis_look(struct redis_views *r, bool hurry, bool *complete)
 {
     struct batch *b = batch_borrow(r);
-    uint64_t restarts = link_restarts(r->link), epoch = 0;
+    uint64_t restarts = connections_restarts(r->connections), epoch = 0;
     queue_witness(r, b, "look");
     batch_begin(b, slot_of(EPOCH_KEY), 2);
     arg_text(b, "GET");
     batch_arg(b, EPOCH_KEY);
     if (hurry)
         batch_hurry(b);
-    enum err e = flush_good(b);
+    enum err e = batch_flush_good(b, NULL);
     bool all = true;
     if (!e)
         (void)str_parse_u64(batch_text(b, r->copies), &epoch);
@@ -95,18 +89,18 @@ enum err redis_loaded(struct views *v)
 {
     struct redis_views *r = redis_of(v);
     struct batch *b = batch_borrow(r);
-    uint64_t restarts = link_restarts(r->link);
+    uint64_t restarts = connections_restarts(r->connections);
     queue_witness(r, b, "load");
-    enum err e = flush_good(b);
+    enum err e = batch_flush_good(b, NULL);
     if (!e)
         atomic_store(&r->restarts_trusted, restarts);
     batch_return(r, b);
     return e;
 }
 
-void redis_doubt(struct views *v, bool on)
+void redis_suspect(struct views *v, bool on)
 {
-    atomic_store(&redis_of(v)->doubted, on);
+    atomic_store(&redis_of(v)->suspect, on);
 }
 
 /* ---- saving ---- */
@@ -155,7 +149,7 @@ enum err redis_save(struct views *v, uint64_t position)
     struct batch *b = batch_borrow(r);
     queue_witness(r, b, "save");
     batch_replicate(b);
-    enum err e = flush_good(b);
+    enum err e = batch_flush_good(b, NULL);
     if (!e) {
         bool saved = batch_is_replicated(b);
         bool replaced = is_replaced(r, b, saved);
@@ -181,8 +175,8 @@ static void queue_stamps(struct redis_views *r, struct batch *b)
 static void queue_at_masters(struct redis_views *r, struct batch *b, const char *command,
                              const char *option)
 {
-    unsigned nodes[LINK_NODES_MAX];
-    size_t n = link_masters(r->link, nodes, LINK_NODES_MAX);
+    unsigned nodes[REDIS_NODES_MAX];
+    size_t n = connections_masters(r->connections, nodes, REDIS_NODES_MAX);
     for (size_t i = 0; i < n; i++) {
         size_t queued = batch_begin(b, 0, option ? 2 : 1);
         arg_text(b, command);
@@ -201,7 +195,7 @@ static enum err look_at_stamps(struct redis_views *r, struct batch *b, bool *our
         arg_text(b, "GET");
         batch_arg(b, key_text(&k));
     }
-    enum err e = flush_good(b);
+    enum err e = batch_flush_good(b, NULL);
     *ours = false;
     for (size_t i = 0; !e && i < r->copies; i++) {
         struct str owner = batch_text(b, i);
@@ -221,7 +215,7 @@ static enum err look_for_others(struct redis_views *r, struct batch *b)
 {
     int64_t keys = 0;
     queue_at_masters(r, b, "DBSIZE", NULL);
-    enum err e = flush_good(b);
+    enum err e = batch_flush_good(b, NULL);
     for (size_t i = 0; !e && i < batch_count(b); i++)
         keys += batch_integer(b, i, 0);
     batch_reset(b);
@@ -243,7 +237,7 @@ enum err redis_own(struct redis_views *r)
         e = look_for_others(r, b);
     if (!e) {
         queue_stamps(r, b);
-        e = flush_good(b);
+        e = batch_flush_good(b, NULL);
     }
     batch_return(r, b);
     return e;
@@ -254,14 +248,14 @@ enum err redis_clear(struct views *v)
 {
     struct redis_views *r = redis_of(v);
     struct batch *b = batch_borrow(r);
-    (void)link_refresh(r->link);
+    (void)connections_refresh(r->connections);
     queue_at_masters(r, b, "FLUSHDB", "ASYNC");
     batch_replicate(b);
-    enum err e = flush_good(b);
+    enum err e = batch_flush_good(b, NULL);
     batch_reset(b);
     queue_witness(r, b, "look");
     if (!e)
-        e = flush_good(b);
+        e = batch_flush_good(b, NULL);
     for (size_t i = 0; !e && i < r->copies; i++)
         if (reply_number(b, i, WITNESS_MARK) == 1)
             e = ERR_UNAVAILABLE;
@@ -269,7 +263,7 @@ enum err redis_clear(struct views *v)
     queue_stamps(r, b);
     batch_replicate(b);
     if (!e)
-        e = flush_good(b);
+        e = batch_flush_good(b, NULL);
     batch_return(r, b);
     atomic_store(&r->walked_at, 0);
     return e ? e : redis_epoch_begin(r);

@@ -1,6 +1,6 @@
-/* The Redis views engine: opening, closing, counts, and the words that the other files queue
- * commands with. How it works is told in engine.h and script.c; apply.c, deliver.c, read.c and
- * timeline.c do the work; state.c knows what Redis can be trusted with.
+/* The Redis views driver: opening, closing, counts, and the words that the other files queue
+ * commands with. How it works is told in driver.h and script.c. apply.c changes; graph.c,
+ * timelines.c and inboxes.c are the three ports; state.c knows what Redis can be trusted with.
  *
  * Counts are sums of differences. Scripts say what they changed, the process adds that up and hands
  * it to Redis once a second, and when somebody asks for the sum. A process that is killed takes a
@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "view/redis/engine.h"
+#include "view/redis/driver.h"
 #include "view/redis/redis.h"
 #include "view/redis/slot.h"
 
@@ -30,7 +30,7 @@ struct batch *batch_borrow(struct redis_views *r)
     pthread_mutex_lock(&r->lock);
     struct batch *b = r->spare_count > 0 ? r->spare[--r->spare_count] : NULL;
     pthread_mutex_unlock(&r->lock);
-    return b ? b : batch_new(r->link);
+    return b ? b : batch_new(r->connections);
 }
 
 void batch_return(struct redis_views *r, struct batch *b)
@@ -116,13 +116,33 @@ size_t reply_ids(const redisReply *r, uint64_t *ids, size_t max)
     return n;
 }
 
+size_t reply_accounts(const redisReply *r, size_t from, uint64_t *accounts, size_t max)
+{
+    size_t n = 0;
+    for (size_t i = from; r && r->type == REDIS_REPLY_ARRAY && i < r->elements && n < max; i++) {
+        const redisReply *e = r->element[i];
+        if (e->type != REDIS_REPLY_STRING ||
+            !str_parse_u64((struct str){e->str, e->len}, &accounts[n]))
+            accounts[n] = 0; /* nobody */
+        n++;
+    }
+    return n;
+}
+
+enum err flush_pushes(struct redis_views *r, struct batch *b)
+{
+    if (r->safe_pushes)
+        batch_replicate(b);
+    return batch_flush_good(b, "WRONGTYPE"); /* what is dropped is no sorted set */
+}
+
 /* ---- counts ---- */
 
 /* Memory of all masters, asked for now and then: it takes Redis a while to say. */
 static void queue_memory(struct redis_views *r, struct batch *b)
 {
-    unsigned nodes[LINK_NODES_MAX];
-    size_t n = link_masters(r->link, nodes, LINK_NODES_MAX);
+    unsigned nodes[REDIS_NODES_MAX];
+    size_t n = connections_masters(r->connections, nodes, REDIS_NODES_MAX);
     for (size_t i = 0; i < n; i++) {
         size_t command = batch_begin(b, 0, 2);
         arg_text(b, "INFO");
@@ -236,11 +256,11 @@ static void redis_stats(struct views *v, struct view_stats *out)
 
 /* ---- opening and closing ---- */
 
-static enum err redis_stamp(struct views *v, uint64_t viewer, struct view_stamp *stamp, bool *same)
+/* Redis tells whoever has read a key that it was changed: readers trace what they read. */
+static enum err redis_listen(struct views *v, uint64_t account, bool on)
 {
-    (void)v, (void)viewer, (void)stamp;
-    *same = false;
-    return ERR_NEEDS_TRUTH; /* other nodes change things without our knowing */
+    (void)v, (void)account, (void)on;
+    return OK;
 }
 
 static void redis_free(struct views *v)
@@ -251,40 +271,19 @@ static void redis_free(struct views *v)
         redis_stats(v, &last);
     while (r->spare_count > 0)
         batch_free(r->spare[--r->spare_count]);
-    link_free(r->link);
+    connections_free(r->connections);
     pthread_mutex_destroy(&r->lock);
     free(r);
 }
 
 static const struct views_ops redis_ops = {
     .apply = redis_apply,
-    .audience = redis_audience,
-    .push = redis_push,
-    .retract = redis_retract,
-    .audiences = redis_audiences,
-    .pushes = redis_pushes,
-    .inbox_pushes = redis_inbox_pushes,
-    .rebuild = redis_rebuild,
-    .edge = redis_edge,
-    .home = redis_home,
-    .visible = redis_visible,
-    .stamp = redis_stamp,
-    .seen = redis_seen,
-    .sweep = redis_sweep,
-    .neighbours = redis_neighbours,
-    .inbox_push = redis_inbox_push,
-    .inbox_drop = redis_inbox_drop,
-    .inbox_rebuild = redis_inbox_rebuild,
-    .inbox = redis_inbox,
     .listen = redis_listen,
     .save = redis_save,
     .clear = redis_clear,
     .loaded = redis_loaded,
     .is_complete = redis_is_complete,
-    .touch = redis_touch,
-    .tell = redis_tell,
-    .hear = redis_hear,
-    .doubt = redis_doubt,
+    .suspect = redis_suspect,
     .stats = redis_stats,
     .free = redis_free,
 };
@@ -293,7 +292,7 @@ static const struct views_ops redis_ops = {
 static void name_copies(struct redis_views *r)
 {
     size_t named = 0;
-    r->copies = link_is_cluster(r->link) ? COPIES_MAX : 1;
+    r->copies = connections_is_cluster(r->connections) ? COPIES_MAX : 1;
     for (unsigned tag = 0; named < r->copies; tag++) {
         struct key k;
         k.len = (uint8_t)snprintf(k.text, sizeof k.text, "h{h%u}", tag);
@@ -355,11 +354,6 @@ enum err redis_epoch_read(struct redis_views *r, uint64_t *epoch)
     return e;
 }
 
-static size_t clamp(size_t n, size_t low, size_t high)
-{
-    return n < low ? low : n > high ? high : n;
-}
-
 enum err views_redis_open(const struct redis_config *config, struct views **out)
 {
     struct redis_url url;
@@ -373,16 +367,22 @@ enum err views_redis_open(const struct redis_config *config, struct views **out)
         return ERR_BAD_INPUT;
     struct redis_views *r = calloc(1, sizeof *r);
     CHECK(r);
+    r->graph.ops = &redis_graph_ops;
+    r->timelines.ops = &redis_timelines_ops;
+    r->inboxes.ops = &redis_inboxes_ops;
     r->views.ops = &redis_ops;
+    r->views.graph = &r->graph;
+    r->views.timelines = &r->timelines;
+    r->views.inboxes = &r->inboxes;
     r->views.remote = true;
-    r->views.cap = clamp(config->timeline_cap, 1, TIMELINE_CAP_MAX);
-    r->pull_cap = clamp(config->pull_cap, 1, TIMELINE_CAP_MAX);
+    r->views.cap = clamp_cap(config->timeline_cap, TIMELINE_CAP_MAX);
+    r->pull_cap = clamp_cap(config->pull_cap, TIMELINE_CAP_MAX);
     r->safe_pushes = config->safe_pushes;
     r->clock = config->clock;
     if (config->store)
         memcpy(r->store, config->store, strlen(config->store) + 1);
-    r->link = link_new(&url, config->failover_wait_ms);
-    link_set_watch(r->link, config->watch);
+    r->connections = connections_new(&url, config->failover_wait_ms);
+    connections_set_invalidation(r->connections, config->invalidation);
     explicit_bzero(&url, sizeof url);
     pthread_mutex_init(&r->lock, NULL);
     uint64_t seed = 0;
@@ -391,7 +391,7 @@ enum err views_redis_open(const struct redis_config *config, struct views **out)
     memcpy(r->sweep_cursor, "0", 2);
     name_copies(r);
     bool complete = false;
-    (void)link_refresh(r->link);
+    (void)connections_refresh(r->connections);
     e = redis_own(r);
     if (!e)
         e = set_epoch(r, false, &r->views.epoch);

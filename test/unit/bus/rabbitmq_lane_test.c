@@ -13,7 +13,7 @@
 
 enum { PREFETCH = 20, DELIVERIES = 5000, SECOND_US = 1000 * 1000 };
 
-static struct rabbitmq_held *deliver(struct rabbitmq_lane *l, uint64_t delivery)
+static struct lane_slot *deliver(struct rabbitmq_lane *l, uint64_t delivery)
 {
     struct bus_message m = {.event = {.id = delivery}};
     return rabbitmq_lane_deliver(l, delivery, &m);
@@ -22,15 +22,15 @@ static struct rabbitmq_held *deliver(struct rabbitmq_lane *l, uint64_t delivery)
 static struct bus_message deliver_and_take(struct rabbitmq_lane *l, uint64_t delivery)
 {
     struct bus_message m;
-    rabbitmq_lane_make_ready(l, deliver(l, delivery));
-    assert_true(rabbitmq_lane_take(l, 0, &m));
+    lane_queue_make_ready(&l->queue, deliver(l, delivery));
+    assert_true(lane_queue_take(&l->queue, 0, &m));
     assert_int_equal(m.event.id, delivery);
     return m;
 }
 
 static void release(struct rabbitmq_lane *l, const struct bus_message *m)
 {
-    struct rabbitmq_held *h = rabbitmq_lane_find(l, m->tag, HELD_TAKEN);
+    struct lane_slot *h = lane_queue_find(&l->queue, m->tag, SLOT_TAKEN);
     assert_non_null(h);
     rabbitmq_lane_release(l, h);
 }
@@ -87,16 +87,16 @@ static void what_is_given_back_after_a_break_is_ignored(void **state)
     rabbitmq_lane_init(&l, 0, 100, 2);
     l.at_broker = 3;
     struct bus_message old = deliver_and_take(&l, 1);
-    rabbitmq_lane_make_ready(&l, deliver(&l, 2));
+    lane_queue_make_ready(&l.queue, deliver(&l, 2));
     rabbitmq_lane_lost(&l);
     rabbitmq_lane_stats(&l, 0, &stats);
     assert_int_equal(stats.ready, 3);
     assert_int_equal(stats.taken, 0);
-    assert_null(rabbitmq_lane_find(&l, old.tag, HELD_TAKEN));
+    assert_null(lane_queue_find(&l.queue, old.tag, SLOT_TAKEN));
     struct bus_message again[2]; /* all slots: one of them is the old one's, in another use */
     for (uint64_t d = 1; d <= 2; d++)
         again[d - 1] = deliver_and_take(&l, d);
-    assert_null(rabbitmq_lane_find(&l, old.tag, HELD_TAKEN));
+    assert_null(lane_queue_find(&l.queue, old.tag, SLOT_TAKEN));
     release(&l, &again[0]);
     release(&l, &again[1]);
     rabbitmq_lane_done(&l);
@@ -156,7 +156,7 @@ static void exactly_what_was_released_is_acked_for(uint64_t seed)
                 apply_acks(&l, fates, sent);
         }
         assert_int_equal(l.unacked, n);
-        assert_int_equal(l.taken, n);
+        assert_int_equal(l.queue.taken, n);
     }
     rabbitmq_lane_done(&l);
 }
@@ -209,9 +209,9 @@ static void what_left_for_a_delay_queue_counts_until_it_is_back(void **state)
     const int64_t delays_s[] = {8, 240};
     for (uint64_t d = 1; d <= 2; d++) {
         struct bus_message m = deliver_and_take(&l, d);
-        struct rabbitmq_held *h = rabbitmq_lane_find(&l, m.tag, HELD_TAKEN);
+        struct lane_slot *h = lane_queue_find(&l.queue, m.tag, SLOT_TAKEN);
         rabbitmq_lane_leave(&l, h, start_us, delays_s[d - 1] * SECOND_US);
-        rabbitmq_lane_release(&l, rabbitmq_lane_find(&l, m.tag, HELD_LEAVING));
+        rabbitmq_lane_release(&l, lane_queue_find(&l.queue, m.tag, SLOT_LEAVING));
     }
     const struct {
         int64_t after_s;

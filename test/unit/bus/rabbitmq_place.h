@@ -1,4 +1,4 @@
-/* What the tests of the RabbitMQ engine share: queues of a test's own at the broker that
+/* What the tests of the RabbitMQ driver share: queues of a test's own at the broker that
  * script/servers started, a bus on them, and waiting for what must come. Included after cmocka. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* What the RabbitMQ engine adds to the contract: a broker that dies, hangs, blocks or loses a
+/* What the RabbitMQ driver adds to the contract: a broker that dies, hangs, blocks or loses a
  * queue, other nodes, delays that are longer than a moment, and messages of somebody else. Needs a
  * broker (script/servers run rabbitmq -- …). Every test has queues of its own. */
 #include <pthread.h>

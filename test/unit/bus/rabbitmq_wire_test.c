@@ -30,7 +30,7 @@ static struct bus_message any_message(struct rand *r)
                    .end = rand_below(r, 2) != 0},
         .until = rand_u64(r),
         .kind = (uint8_t)rand_u64(r),
-        .seat = rand_u64(r),
+        .slot = rand_u64(r),
         .owner = rand_u64(r),
         .replay = rand_u64(r),
         .term = rand_u64(r),
@@ -69,7 +69,7 @@ static void assert_same(const struct bus_message *a, const struct bus_message *b
     assert_true(a->cursor.part == b->cursor.part && a->cursor.end == b->cursor.end &&
                 a->cursor.active_since_ms == b->cursor.active_since_ms &&
                 a->cursor.started_ms == b->cursor.started_ms && a->cursor.after == b->cursor.after);
-    assert_true(a->until == b->until && a->kind == b->kind && a->seat == b->seat &&
+    assert_true(a->until == b->until && a->kind == b->kind && a->slot == b->slot &&
                 a->owner == b->owner && a->replay == b->replay && a->term == b->term);
     assert_same_report(&a->report, &b->report);
     assert_null(b->event.card);
@@ -103,7 +103,7 @@ static struct bus_message known_message(void)
         .tries = 4,
         .cursor = {.part = AUDIENCE_ACTIVE, .after = 5},
         .kind = 6,
-        .seat = 7,
+        .slot = 7,
     };
 }
 

@@ -1,5 +1,5 @@
-/* Parts of the PostgreSQL engine that need no server: rewriting, limits, numbers, the order of
- * telling, what errors mean; and that both engines have the same tables. */
+/* Parts of the PostgreSQL driver that need no server: rewriting, limits, numbers, the order of
+ * telling, what errors mean. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,8 +9,7 @@
 #include <cmocka.h>
 
 #include "base/check.h"
-#include "db/postgres_engine.h"
-#include "db/sqlite_engine.h"
+#include "db/postgres_driver.h"
 
 /* ---- statements ---- */
 
@@ -184,97 +183,6 @@ static void turns_are_taken_in_the_order_of_coming(void **state)
     pg_order_done(&order);
 }
 
-/* ---- tables ---- */
-
-static const char *skip_blanks(const char *p)
-{
-    return p + strspn(p, " \t");
-}
-
-/* What a line of a schema declares, without types and comments: "table accounts", "column id",
- * "key (a, b)", "index x …" or nothing. */
-static void declaration_of(const char *line, size_t n, char *out, size_t size)
-{
-    char text[400];
-    snprintf(text, sizeof text, "%.*s", (int)n, line);
-    char *comment = strstr(text, "--");
-    if (comment)
-        *comment = '\0';
-    const char *p = skip_blanks(text);
-    char word[64] = "";
-    int used = 0;
-    out[0] = '\0';
-    if (sscanf(p, "CREATE TABLE %63[a-z0-9_] %n", word, &used) == 1) {
-        /* a table in one line: its columns' names and its key */
-        char names[300] = "";
-        if (strstr(p, ");") || strstr(p, ") WITHOUT"))
-            for (const char *c = strchr(p, '('); c; c = strchr(c + 1, ',')) {
-                char name[64];
-                if (sscanf(c + 1, " %63[A-Za-z_]", name) == 1)
-                    snprintf(names + strlen(names), sizeof names - strlen(names), " %s", name);
-            }
-        snprintf(out, size, "table %s%s", word, names);
-    } else if (strncmp(p, "CREATE", 6) == 0 || strncmp(p, "PRIMARY KEY", 11) == 0) {
-        snprintf(out, size, "%s", p);
-    } else if (sscanf(p, "%63[a-z0-9_] %n", word, &used) == 1 && used > 0) {
-        const char *rest = p + used;
-        snprintf(out, size, "column %s%s%s%s", word, strstr(rest, "NOT NULL") ? " NOT NULL" : "",
-                 strstr(rest, "UNIQUE") ? " UNIQUE" : "",
-                 strstr(rest, "DEFAULT") ? strstr(rest, "DEFAULT") : "");
-    }
-    for (size_t end = strlen(out); end > 0 && strchr(" ,;", out[end - 1]);)
-        out[--end] = '\0';
-}
-
-static const char *next_declaration(const char *at, char *out, size_t size)
-{
-    out[0] = '\0';
-    while (*at && !out[0]) {
-        size_t n = strcspn(at, "\n");
-        declaration_of(at, n, out, size);
-        at += n + (at[n] == '\n');
-        /* PostgreSQL's alone: see there */
-        if (strstr(out, "server_life")) {
-            at = strstr(at, ");\n") + 3;
-            out[0] = '\0';
-        } else if (strstr(out, "sessions_by_id")) {
-            out[0] = '\0';
-        }
-    }
-    return at;
-}
-
-static void both_engines_have_the_same_tables(void **state)
-{
-    (void)state;
-    const char *ours = postgres_schema_sql, *other = sqlite_schema_sql;
-    char a[400], b[400];
-    size_t declarations = 0;
-    do {
-        ours = next_declaration(ours, a, sizeof a);
-        other = next_declaration(other, b, sizeof b);
-        assert_string_equal(a, b);
-        declarations += a[0] != '\0';
-    } while (a[0] || b[0]);
-    assert_true(declarations > 150);
-    assert_int_equal(PG_SCHEMA_VERSION, SCHEMA_VERSION);
-}
-
-/* What schema 4 brought is written in the whole and in the step to it, word for word. */
-static void a_new_store_and_one_that_was_brought_forward_are_the_same(void **state)
-{
-    (void)state;
-    const struct {
-        const char *whole, *step;
-    } engines[] = {{postgres_schema_sql, postgres_schema_4_sql},
-                   {sqlite_schema_sql, sqlite_schema_4_sql}};
-    for (size_t i = 0; i < COUNT_OF(engines); i++) {
-        const char *tables = strstr(engines[i].step, "CREATE TABLE groups");
-        assert_non_null(tables);
-        assert_non_null(strstr(engines[i].whole, tables));
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,8 +191,6 @@ int main(void)
         cmocka_unit_test(numerics_are_read_exactly),
         cmocka_unit_test(errors_have_their_kinds),
         cmocka_unit_test(turns_are_taken_in_the_order_of_coming),
-        cmocka_unit_test(both_engines_have_the_same_tables),
-        cmocka_unit_test(a_new_store_and_one_that_was_brought_forward_are_the_same),
     };
     return cmocka_run_group_tests_name("db/postgres_parts", tests, NULL, NULL);
 }

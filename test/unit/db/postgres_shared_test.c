@@ -17,8 +17,8 @@
 
 #include "base/check.h"
 #include "base/id.h"
-#include "db/postgres_engine.h"
-#include "pipe/lease.h"
+#include "db/postgres_driver.h"
+#include "node/lease.h"
 #include "postgres_server.h"
 
 /* ---- the world of one test ---- */
@@ -408,8 +408,8 @@ static void a_takeover_waits_for_fenced_writes(void **state)
     sem_t inside, go;
     sem_init(&inside, 0, 0);
     sem_init(&go, 0, 0);
-    lease_init(&old, "engine", 1);
-    lease_init(&taking.lease, "engine", 2);
+    lease_init(&old, "engine", 1, clock_system());
+    lease_init(&taking.lease, "engine", 2, clock_system());
     assert_int_equal(lease_take(&old, a->db, 0), OK);
     struct fenced fenced = {old.term, &inside, &go};
     struct call call;
@@ -442,34 +442,128 @@ static void a_takeover_waits_for_fenced_writes(void **state)
 
 /* ---- schema ---- */
 
+/* Columns, indexes, and how much room is left on pages. */
 static int64_t describe_tables(struct world *w)
 {
     return postgres_server_run(
-        w->schema, "SELECT abs(hashtext(string_agg(concat_ws(' ', c.relname, a.attname, "
-                   "format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attcollation, "
-                   "pg_get_expr(d.adbin, d.adrelid)), ',' ORDER BY c.relname, a.attnum))) "
-                   "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_attrdef "
-                   "d ON d.adrelid = a.attrelid AND d.adnum = a.attnum "
-                   "WHERE c.relnamespace = current_schema()::regnamespace");
+        w->schema,
+        "SELECT abs(hashtext(string_agg(line, ',' ORDER BY line COLLATE \"C\"))) FROM ("
+        "SELECT concat_ws(' ', c.relname, a.attnum, a.attname, "
+        "format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attcollation, "
+        "pg_get_expr(d.adbin, d.adrelid)) AS line "
+        "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_attrdef "
+        "d ON d.adrelid = a.attrelid AND d.adnum = a.attnum "
+        "WHERE c.relnamespace = current_schema()::regnamespace "
+        "UNION ALL SELECT concat_ws(' ', relname, relpersistence, relkind, reloptions::text) "
+        "FROM pg_class WHERE relnamespace = current_schema()::regnamespace "
+        "UNION ALL SELECT replace(indexdef, schemaname || '.', '') FROM pg_indexes "
+        "WHERE schemaname = current_schema()) lines");
 }
 
-static void schema_2_becomes_the_newest(void **state)
+static void make_old_store(struct world *w, int version)
 {
+    char path[300], *sql = calloc(1, 1 << 16);
+    assert_non_null(sql);
+    snprintf(path, sizeof path, "%s/postgres_%d.sql", OLD_STORES, version);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    size_t n = fread(sql, 1, (1 << 16) - 200, f);
+    fclose(f);
+    snprintf(sql + n, 200,
+             "INSERT INTO meta VALUES ('schema', '%d');"
+             "INSERT INTO outbox (id, type, version, payload) VALUES (7, 'x', 1, '{}')",
+             version);
+    postgres_server_run(w->schema, sql);
+    free(sql);
+}
+
+/* A store that any version made becomes what a new one is, and keeps what it had. */
+static void an_old_store_becomes_what_a_new_one_is(void **state)
+{
+    static const int versions[] = {2, 4};
     struct world *w = *state;
     struct at_node *a = open_node(w, 0);
-    db_free(a->db);
-    a->db = NULL;
+    char drop[120];
     int64_t new = describe_tables(w);
-    postgres_server_run(w->schema, "DROP TABLE leases; DROP TABLE nodes; DROP TABLE groups; "
-                                   "DROP TABLE group_members; DROP TABLE group_invitations; "
-                                   "DROP TABLE group_log; DROP TABLE group_mentions; "
-                                   "DROP TABLE chats;"
-                                   "UPDATE meta SET value = '2' WHERE name = 'schema'");
-    assert_true(describe_tables(w) != new);
-    a = open_node(w, 0);
-    assert_int_equal(describe_tables(w), new);
-    assert_int_equal(postgres_server_run(w->schema, "SELECT value FROM meta WHERE name = 'schema'"),
-                     PG_SCHEMA_VERSION);
+    for (size_t i = 0; i < COUNT_OF(versions); i++) {
+        db_free(a->db);
+        a->db = NULL;
+        snprintf(drop, sizeof drop, "SET client_min_messages = error; DROP SCHEMA %s CASCADE",
+                 w->schema);
+        postgres_server_run(w->schema, drop);
+        postgres_server_make_schema(w->schema);
+        make_old_store(w, versions[i]);
+        assert_true(describe_tables(w) != new || versions[i] == schema_version());
+        a = open_node(w, 0);
+        assert_int_equal(describe_tables(w), new);
+        assert_int_equal(
+            postgres_server_run(w->schema, "SELECT value FROM meta WHERE name = 'schema'"),
+            schema_version());
+        assert_int_equal(postgres_server_run(w->schema, "SELECT count(*) FROM outbox"), 1);
+    }
+}
+
+static void *open_in_thread(void *arg)
+{
+    open_node(arg, 0);
+    return NULL;
+}
+
+/* Until schema 5 the duplicate memory was a ring of tables. What a node of the version before
+ * commits while the step runs is carried over as well. */
+static void what_the_duplicate_memory_held_is_kept(void **state)
+{
+    struct world *w = *state;
+    pthread_t thread;
+    make_old_store(w, 4);
+    postgres_server_run(w->schema,
+                        "INSERT INTO inbox_slots VALUES (2, 0, 100, 5000), (3, 100, 200, 7000);"
+                        "INSERT INTO inbox_2 VALUES ('mail', '1:1', 1, 50)");
+    PGconn *older = PQconnectdb(w->url);
+    PQclear(PQexec(older, "BEGIN; INSERT INTO inbox_3 VALUES ('mail', '2:1', 0, 150)"));
+    assert_int_equal(PQtransactionStatus(older), PQTRANS_INTRANS);
+    assert_int_equal(pthread_create(&thread, NULL, open_in_thread, w), 0);
+    while (postgres_server_run(w->schema, "SELECT count(*) FROM pg_stat_activity WHERE "
+                                          "application_name = '" PG_SCHEMA_NAME
+                                          "' AND wait_event_type = 'Lock'") == 0)
+        usleep(1000);
+    PQclear(PQexec(older, "COMMIT"));
+    PQfinish(older);
+    pthread_join(thread, NULL);
+    assert_int_equal(postgres_server_run(w->schema, "SELECT at FROM dedup WHERE consumer = 'mail' "
+                                                    "AND key = '1:1' AND state = 1"),
+                     50);
+    assert_int_equal(postgres_server_run(w->schema, "SELECT at FROM dedup WHERE consumer = 'mail' "
+                                                    "AND key = '2:1' AND state = 0"),
+                     150);
+    assert_int_equal(postgres_server_run(w->schema, "SELECT keep FROM dedup_retention"), 7000);
+}
+
+/* The list of tables that copying goes by is what is in the store. */
+static void the_list_of_tables_is_the_stores(void **state)
+{
+    static const char *const types[] = {
+        [SCHEMA_NUMBER] = "bigint", [SCHEMA_TEXT] = "text", [SCHEMA_BYTES] = "bytea"};
+    struct world *w = *state;
+    open_node(w, 0);
+    size_t columns = 2; /* of server_life, which is PostgreSQL's alone */
+    for (size_t i = 0; i < schema_table_count; i++) {
+        const struct schema_table *t = &schema_tables[i];
+        columns += t->column_count;
+        for (size_t k = 0; k < t->column_count; k++) {
+            char sql[300];
+            snprintf(sql, sizeof sql,
+                     "SELECT count(*) FROM information_schema.columns WHERE table_schema = "
+                     "current_schema() AND table_name = '%s' AND column_name = '%s' AND "
+                     "ordinal_position = %zu AND data_type = '%s'",
+                     t->name, t->columns[k].name, k + 1, types[t->columns[k].kind]);
+            assert_int_equal(postgres_server_run(w->schema, sql), 1);
+        }
+    }
+    assert_int_equal(postgres_server_run(w->schema,
+                                         "SELECT count(*) FROM information_schema.columns "
+                                         "WHERE table_schema = current_schema()"),
+                     columns);
 }
 
 /* ---- a server that comes back ---- */
@@ -520,7 +614,9 @@ int main(void)
         CASE(the_horizon_is_cheap),
         CASE(the_servers_time_is_measured),
         CASE(a_takeover_waits_for_fenced_writes),
-        CASE(schema_2_becomes_the_newest),
+        CASE(an_old_store_becomes_what_a_new_one_is),
+        CASE(what_the_duplicate_memory_held_is_kept),
+        CASE(the_list_of_tables_is_the_stores),
         CASE(a_server_that_is_back_is_used_within_a_second),
     };
     if (!postgres_server_start())

@@ -1,4 +1,4 @@
-/* What a network and several writers do to the PostgreSQL engine: lost answers, lost connections, a
+/* What a network and several writers do to the PostgreSQL driver: lost answers, lost connections, a
  * server that is killed or stopped, rivals, schemas. Against a real server, partly through a proxy
  * that loses what it is told to. */
 #include <pthread.h>
@@ -15,7 +15,7 @@
 
 #include "base/check.h"
 #include "base/id.h"
-#include "db/postgres_engine.h"
+#include "db/postgres_driver.h"
 #include "lossy_proxy.h"
 #include "postgres_server.h"
 
@@ -27,13 +27,13 @@ struct world {
     struct postgres_config config;
     struct id_gen ids;
     struct db *db;
-    _Atomic int hooks, fatal_calls;
+    _Atomic int told, fatal_calls; /* events that reached the hook; calls of `fatal` */
 };
 
 static void on_commit(void *ctx, const struct event *events, size_t n)
 {
-    (void)events, (void)n;
-    ((struct world *)ctx)->hooks++;
+    (void)events; /* a call tells of every job of its group */
+    ((struct world *)ctx)->told += (int)n;
 }
 
 static void on_fatal(void *ctx, const char *why)
@@ -145,7 +145,7 @@ static void a_lost_answer_to_commit_is_looked_up(void **state)
     assert_int_equal(add(w, &a), OK);
     assert_int_equal(lossy_proxy_lost(w->proxy), 1);
     assert_int_equal(a.runs, 1); /* it had committed: not run again */
-    assert_int_equal(w->hooks, 1);
+    assert_int_equal(w->told, 1);
     assert_int_equal(accounts_in_truth(w), 1);
 }
 
@@ -160,8 +160,8 @@ static void a_commit_that_never_arrived_is_run_again(void **state)
     /* The server's side stays open: its session holds the transaction until it is ended. */
     lossy_proxy_lose(w->proxy, PROXY_LOSES_THE_CLIENT, "COMMIT", 1);
     assert_int_equal(add(w, &b), OK);
-    assert_int_equal(b.runs, 2);
-    assert_int_equal(w->hooks, 2);
+    assert_true(b.runs >= 2); /* once more when that takes longer than a statement may */
+    assert_int_equal(w->told, 2);
     assert_int_equal(accounts_in_truth(w), 2);
 }
 
@@ -175,7 +175,7 @@ static void a_fate_that_nobody_tells_is_unknown(void **state)
     lossy_proxy_lose(w->proxy, PROXY_LOSES_THE_ANSWER, "COMMIT", 1);
     lossy_proxy_refuse(w->proxy, true, false);
     assert_int_equal(add(w, &a), ERR_UNKNOWN_COMMIT);
-    assert_int_equal(w->hooks, 0);
+    assert_int_equal(w->told, 0);
     assert_int_equal(accounts_in_truth(w), 1); /* in fact it had */
     lossy_proxy_refuse(w->proxy, false, false);
     enum err e;
@@ -223,7 +223,7 @@ static void after_a_crash_committed_must_be_proved(void **state)
     commit_then_crash(w, "SELECT 1", &a);
     assert_int_equal(a.result, OK);
     assert_int_equal(a.add.runs, 1);
-    assert_int_equal(w->hooks, 1);
+    assert_int_equal(w->told, 1);
 }
 
 static void after_a_crash_another_ones_commit_is_not_ours(void **state)
@@ -235,7 +235,7 @@ static void after_a_crash_another_ones_commit_is_not_ours(void **state)
     commit_then_crash(w, "DELETE FROM outbox; DELETE FROM accounts", &a);
     assert_int_equal(a.result, OK);
     assert_int_equal(a.add.runs, 2);
-    assert_int_equal(w->hooks, 1);
+    assert_int_equal(w->told, 1);
     assert_int_equal(accounts_in_truth(w), 1);
 }
 
@@ -461,7 +461,7 @@ static void a_group_falls_apart_without_harm(void **state)
     for (size_t i = 0; i < COUNT_OF(jobs); i++)
         assert_int_equal(jobs[i].result, i == 2 ? ERR_INVALID : i == 4 ? ERR_CONFLICT : OK);
     assert_int_equal(accounts_in_truth(w), 9);
-    assert_int_equal(w->hooks, 9);
+    assert_int_equal(w->told, 9);
 }
 
 /* ---- a server that dies ---- */
@@ -522,7 +522,7 @@ static void nothing_acknowledged_is_lost_with_the_server(void **state)
         assert_int_equal(streams[i].failed, 0);
     }
     assert_int_equal(accounts_in_truth(w), acknowledged);
-    assert_int_equal(w->hooks, acknowledged);
+    assert_int_equal(w->told, acknowledged);
     assert_int_equal(w->fatal_calls, 0);
 }
 
@@ -639,25 +639,28 @@ static void a_migration_does_not_disturb_running_nodes(void **state)
     open_store(w);
     struct add a = {.id = 1}, b = {.id = 2};
     assert_int_equal(add(w, &a), OK);
-    static const struct pg_migration next[] = {
-        {PG_SCHEMA_VERSION + 1, "ALTER TABLE accounts ADD COLUMN mood TEXT NOT NULL DEFAULT '';\n"
-                                "CREATE TABLE moods (name TEXT PRIMARY KEY);\n"}};
-    static const struct pg_migration broken[] = {
-        {PG_SCHEMA_VERSION + 1, "CREATE TABLE half (name TEXT);\nNONSENSE;\n"}};
+    struct schema_step steps[64];
+    memcpy(steps, schema_steps, schema_step_count * sizeof *steps);
+    struct schema_step *last = &steps[schema_step_count];
+    *last = (struct schema_step){.to = schema_version() + 1,
+                                 .postgres = "CREATE TABLE half (name TEXT);\nNONSENSE;\n"};
+    size_t n = schema_step_count + 1;
     struct pg_link l;
     char detail[TX_DETAIL_MAX];
     pg_link_init(&l, (struct pg_db *)w->db, PG_WRITER);
     assert_int_equal(pg_link_ensure(&l, detail), OK);
-    assert_int_equal(pg_schema_prepare(&l, broken, 1, detail), ERR_STORAGE_FAILED);
+    assert_int_equal(pg_schema_prepare(&l, steps, n, detail), ERR_STORAGE_FAILED);
     assert_non_null(strstr(detail, "migration"));
     assert_int_equal(
         postgres_server_run(w->schema, "SELECT count(*) FROM pg_class WHERE relname = 'half'"), 0);
-    assert_int_equal(pg_schema_prepare(&l, next, 1, detail), OK);
-    assert_int_equal(pg_schema_prepare(&l, next, 1, detail), OK); /* once is enough */
+    last->postgres = "ALTER TABLE accounts ADD COLUMN mood TEXT NOT NULL DEFAULT '';\n"
+                     "CREATE TABLE moods (name TEXT PRIMARY KEY);\n";
+    assert_int_equal(pg_schema_prepare(&l, steps, n, detail), OK);
+    assert_int_equal(pg_schema_prepare(&l, steps, n, detail), OK); /* once is enough */
     pg_link_done(&l);
     assert_int_equal(add(w, &b), OK);
     assert_int_equal(postgres_server_run(w->schema, "SELECT value FROM meta WHERE name = 'schema'"),
-                     PG_SCHEMA_VERSION + 1);
+                     schema_version() + 1);
 }
 
 static void damage_is_fatal(void **state)

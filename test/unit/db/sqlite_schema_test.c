@@ -19,7 +19,7 @@ static void an_empty_folder_becomes_a_store(void **state)
     store_open(s);
     store_close(s);
     assert_int_equal(store_ask_raw(s, "SELECT value FROM meta WHERE name = 'schema'"),
-                     SCHEMA_VERSION);
+                     schema_version());
     assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM outbox"), 0);
     assert_int_equal(store_ask_raw(s, "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
     assert_int_equal(access(s->path, F_OK), 0);
@@ -38,7 +38,7 @@ static void a_half_made_store_is_finished(void **state)
     store_open(s);
     store_close(s);
     assert_int_equal(store_ask_raw(s, "SELECT value FROM meta WHERE name = 'schema'"),
-                     SCHEMA_VERSION);
+                     schema_version());
 }
 
 static void a_newer_schema_is_refused(void **state)
@@ -47,7 +47,7 @@ static void a_newer_schema_is_refused(void **state)
     store_open(s);
     store_close(s);
     store_run_raw(s, "UPDATE meta SET value = '99' WHERE name = 'schema'");
-    refuses(s, ERR_STORAGE_FAILED, "newer version (schema 99, this program knows 4)");
+    refuses(s, ERR_STORAGE_FAILED, "newer version (schema 99, this program knows ");
     assert_int_equal(store_ask_raw(s, "SELECT value FROM meta WHERE name = 'schema'"), 99);
 }
 
@@ -57,7 +57,7 @@ static void an_unknown_old_schema_is_refused(void **state)
     store_open(s);
     store_close(s);
     store_run_raw(s, "UPDATE meta SET value = '0' WHERE name = 'schema'");
-    refuses(s, ERR_STORAGE_FAILED, "no way from there");
+    refuses(s, ERR_STORAGE_FAILED, "unknown schema");
 }
 
 static void another_programs_database_is_refused(void **state)
@@ -127,22 +127,27 @@ static void an_unwritable_place_is_said(void **state)
     assert_int_equal(status, 0);
 }
 
-/* ---- migrations, with made-up ones ---- */
+/* ---- steps, with made-up ones behind the real ones ---- */
 
-static enum err prepare(struct store *s, const struct migration *migrations, size_t n, char *detail)
+static enum err prepare(struct store *s, const char *const *more, size_t n, char *detail)
 {
+    struct schema_step steps[64];
     struct connection c;
+    memcpy(steps, schema_steps, schema_step_count * sizeof *steps);
+    for (size_t i = 0; i < n; i++)
+        steps[schema_step_count + i] =
+            (struct schema_step){schema_version() + 1 + (int)i, more[i], NULL};
     enum err e = connection_open(&c, &s->config, CONNECTION_WRITER, detail);
     if (e)
         return e;
-    e = schema_prepare(&c, s->path, migrations, n, detail);
+    e = schema_prepare(&c, s->path, steps, schema_step_count + n, detail);
     connection_close(&c, true);
     return e;
 }
 
-static const struct migration good[] = {
-    {SCHEMA_VERSION + 1, "ALTER TABLE posts ADD COLUMN mood TEXT; UPDATE posts SET mood = 'calm'"},
-    {SCHEMA_VERSION + 2, "CREATE TABLE birds (id INTEGER PRIMARY KEY)"},
+static const char *const good[] = {
+    "ALTER TABLE posts ADD COLUMN mood TEXT; UPDATE posts SET mood = 'calm'",
+    "CREATE TABLE birds (id INTEGER PRIMARY KEY)",
 };
 
 static void migrations_run_once_and_in_order(void **state)
@@ -157,7 +162,7 @@ static void migrations_run_once_and_in_order(void **state)
     for (int i = 0; i < 2; i++) { /* the first is done already, the second time both are */
         assert_int_equal(prepare(s, good, 2, detail), OK);
         assert_int_equal(store_ask_raw(s, "SELECT value FROM meta WHERE name = 'schema'"),
-                         SCHEMA_VERSION + 2);
+                         schema_version() + 2);
         assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM birds"), 0);
     }
     refuses(s, ERR_STORAGE_FAILED, "newer version");
@@ -169,56 +174,169 @@ static void a_new_store_is_brought_to_the_last_version(void **state)
     char detail[TX_DETAIL_MAX];
     assert_int_equal(prepare(s, good, 2, detail), OK);
     assert_int_equal(store_ask_raw(s, "SELECT value FROM meta WHERE name = 'schema'"),
-                     SCHEMA_VERSION + 2);
+                     schema_version() + 2);
 }
 
 static void a_failed_migration_leaves_the_former_version(void **state)
 {
-    static const struct migration bad[] = {
-        {SCHEMA_VERSION + 1,
-         "CREATE TABLE birds (id INTEGER PRIMARY KEY); INSERT INTO nowhere VALUES (1)"},
-    };
+    static const char *const bad[] = {
+        "CREATE TABLE birds (id INTEGER PRIMARY KEY); INSERT INTO nowhere VALUES (1)"};
     struct store *s = *state;
     char detail[TX_DETAIL_MAX];
     store_open(s);
     store_close(s);
     assert_int_not_equal(prepare(s, bad, 1, detail), OK);
-    assert_non_null(strstr(detail, "migration to schema 5"));
+    char words[40];
+    snprintf(words, sizeof words, "migration to schema %d", schema_version() + 1);
+    assert_non_null(strstr(detail, words));
     assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM sqlite_schema WHERE name = 'birds'"),
                      0);
     store_open(s);
 }
 
-/* A store of schema 2 that is brought up to date has the same tables as a new one. */
-static void schema_2_becomes_the_newest(void **state)
+/* ---- old stores ---- */
+
+static char *read_file(const char *name)
 {
-    static const char look[] = "SELECT count(*) FROM fresh f JOIN sqlite_schema s "
-                               "ON s.name = f.name AND s.sql IS f.sql";
+    char path[300];
+    snprintf(path, sizeof path, "%s/%s", OLD_STORES, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    char *text = calloc(1, 1 << 16);
+    assert_in_range(fread(text, 1, (1 << 16) - 1, f), 1000, (1 << 16) - 2);
+    fclose(f);
+    return text;
+}
+
+/* What a store had that a program of that version made. */
+static void make_old_store(struct store *s, int version)
+{
+    char name[40], mark[200];
+    snprintf(name, sizeof name, "sqlite_%d.sql", version);
+    snprintf(mark, sizeof mark,
+             "PRAGMA application_id = 0x46616e54; INSERT INTO meta VALUES ('schema', '%d');"
+             "INSERT INTO outbox (id, type, version, payload) VALUES (7, 'x', 1, '{}')",
+             version);
+    char *tables = read_file(name);
+    store_run_raw(s, tables);
+    store_run_raw(s, mark);
+    free(tables);
+}
+
+/* Columns of all tables, and the indexes: what is in one store alone. */
+#define COLUMNS(of)                                                                                \
+    "SELECT m.name, p.cid, p.name, p.type, p.\"notnull\", p.dflt_value, p.pk FROM " of             \
+    ".sqlite_schema m, pragma_table_info(m.name, '" of "') p WHERE m.type = 'table' "
+#define INDEXES(of)                                                                                \
+    "SELECT name, 0, tbl_name, sql, 0, 0, 0 FROM " of ".sqlite_schema WHERE type = 'index' "
+
+static int64_t differences(struct store *s, const char *other)
+{
+    sqlite3 *db;
+    sqlite3_stmt *statement;
+    char attach[200];
+    snprintf(attach, sizeof attach, "ATTACH '%s' AS other", other);
+    assert_int_equal(sqlite3_open(s->path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, attach, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_prepare_v2(db,
+                           "WITH a AS (" COLUMNS("main") "UNION ALL " INDEXES(
+                               "main") "), "
+                                       "b AS (" COLUMNS("other") "UNION ALL " INDEXES(
+                                           "other") ") "
+                                                    "SELECT (SELECT count(*) FROM (SELECT * FROM a "
+                                                    "EXCEPT SELECT * FROM b))"
+                                                    "+ (SELECT count(*) FROM (SELECT * FROM b "
+                                                    "EXCEPT SELECT * FROM a)), "
+                                                    "(SELECT count(*) FROM a)",
+                           -1, &statement, NULL),
+        SQLITE_OK);
+    assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+    int64_t n = sqlite3_column_int64(statement, 0);
+    assert_in_range(sqlite3_column_int64(statement, 1), 50, 1000);
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return n;
+}
+
+/* A store that any version made becomes what a new one is, and keeps what it had. */
+static void an_old_store_becomes_what_a_new_one_is(void **state)
+{
+    static const int versions[] = {1, 4};
     struct store *s = *state;
-    store_open(s);
-    store_close(s);
-    store_run_raw(s, "CREATE TABLE fresh AS SELECT name, sql FROM sqlite_schema "
-                     "WHERE tbl_name IN ('leases', 'nodes') OR tbl_name LIKE 'group%' "
-                     "OR tbl_name = 'chats';"
-                     "DROP TABLE leases; DROP TABLE nodes; DROP TABLE groups; "
-                     "DROP TABLE group_members; DROP TABLE group_invitations; "
-                     "DROP TABLE group_log; DROP TABLE group_mentions; DROP TABLE chats;"
-                     "UPDATE meta SET value = '2' WHERE name = 'schema'");
-    int64_t wanted = store_ask_raw(s, "SELECT count(*) FROM fresh");
-    assert_true(wanted >= 12);
-    assert_int_equal(store_ask_raw(s, look), 0);
+    char fresh[120], detail[TX_DETAIL_MAX];
     int present, known;
-    char detail[TX_DETAIL_MAX];
-    assert_int_equal(db_sqlite_schema(s->path, &present, &known, detail), OK);
-    assert_int_equal(present, 2);
-    assert_int_equal(known, SCHEMA_VERSION);
+    snprintf(fresh, sizeof fresh, "%s/fresh.db", s->folder);
+    const char *path = s->config.path;
+    s->config.path = fresh;
     store_open(s);
     store_close(s);
-    assert_int_equal(store_ask_raw(s, look), wanted);
-    assert_int_equal(db_sqlite_schema(s->path, &present, &known, detail), OK);
-    assert_int_equal(present, SCHEMA_VERSION);
-    assert_int_equal(db_sqlite_schema("/tmp/fantail-no-such.db", &present, &known, detail), OK);
+    s->config.path = path;
+    for (size_t i = 0; i < COUNT_OF(versions); i++) {
+        make_old_store(s, versions[i]);
+        assert_int_equal(db_sqlite_schema(s->path, &present, &known, detail), OK);
+        assert_int_equal(present, versions[i]);
+        assert_int_equal(known, schema_version());
+        if (versions[i] < known)
+            assert_true(differences(s, fresh) > 0);
+        store_open(s);
+        store_close(s);
+        assert_int_equal(differences(s, fresh), 0);
+        assert_int_equal(store_ask_raw(s, "SELECT state FROM outbox WHERE id = 7"), 0);
+        assert_int_equal(db_sqlite_schema(s->path, &present, &known, detail), OK);
+        assert_int_equal(present, schema_version());
+        assert_int_equal(unlink(s->path), 0);
+    }
+    assert_int_equal(unlink(fresh), 0);
+    assert_int_equal(db_sqlite_schema(fresh, &present, &known, detail), OK);
     assert_int_equal(present, 0);
+}
+
+/* Until schema 5 the duplicate memory was a ring of tables. */
+static void what_the_duplicate_memory_held_is_kept(void **state)
+{
+    struct store *s = *state;
+    make_old_store(s, 4);
+    store_run_raw(s, "INSERT INTO inbox_slots VALUES (2, 0, 100, 5000), (3, 100, 200, 7000);"
+                     "INSERT INTO inbox_2 VALUES ('mail', '1:1', 1, 50), ('sms', '1:1', 0, 60);"
+                     "INSERT INTO inbox_3 VALUES ('mail', '2:1', 0, 150)");
+    store_open(s);
+    store_close(s);
+    assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM dedup"), 3);
+    assert_int_equal(store_ask_raw(s, "SELECT at FROM dedup WHERE consumer = 'mail' "
+                                      "AND key = '1:1' AND state = 1"),
+                     50);
+    assert_int_equal(store_ask_raw(s, "SELECT at FROM dedup WHERE consumer = 'mail' "
+                                      "AND key = '2:1' AND state = 0"),
+                     150);
+    assert_int_equal(store_ask_raw(s, "SELECT keep FROM dedup_retention WHERE retention = 7000"),
+                     7000);
+}
+
+/* The list of tables that copying goes by is what is in the store. */
+static void the_list_of_tables_is_the_stores(void **state)
+{
+    static const char *const types[] = {
+        [SCHEMA_NUMBER] = "INTEGER", [SCHEMA_TEXT] = "TEXT", [SCHEMA_BYTES] = "BLOB"};
+    struct store *s = *state;
+    char sql[300];
+    store_open(s);
+    store_close(s);
+    assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
+                                      "AND name NOT LIKE 'sqlite%'"),
+                     schema_table_count);
+    for (size_t i = 0; i < schema_table_count; i++) {
+        const struct schema_table *t = &schema_tables[i];
+        snprintf(sql, sizeof sql, "SELECT count(*) FROM pragma_table_info('%s')", t->name);
+        assert_int_equal(store_ask_raw(s, sql), t->column_count);
+        for (size_t k = 0; k < t->column_count; k++) {
+            snprintf(sql, sizeof sql,
+                     "SELECT count(*) FROM pragma_table_info('%s') "
+                     "WHERE cid = %zu AND name = '%s' AND type = '%s'",
+                     t->name, k, t->columns[k].name, types[t->columns[k].kind]);
+            assert_int_equal(store_ask_raw(s, sql), 1);
+        }
+    }
 }
 
 /* ---- ids ---- */
@@ -279,7 +397,9 @@ int main(void)
         STORE_TEST(migrations_run_once_and_in_order),
         STORE_TEST(a_new_store_is_brought_to_the_last_version),
         STORE_TEST(a_failed_migration_leaves_the_former_version),
-        STORE_TEST(schema_2_becomes_the_newest),
+        STORE_TEST(an_old_store_becomes_what_a_new_one_is),
+        STORE_TEST(what_the_duplicate_memory_held_is_kept),
+        STORE_TEST(the_list_of_tables_is_the_stores),
         STORE_TEST(every_table_with_ids_raises_the_generator),
         STORE_TEST(a_wild_id_does_not_end_time),
     };

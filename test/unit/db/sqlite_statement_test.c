@@ -89,7 +89,7 @@ static void more_texts_than_the_cache_holds(void **state)
     for (int round = 0; round < 3; round++)
         assert_int_equal(db_read(s->db, run_all_texts, NULL, NULL), OK);
     struct sqlite_db *db = (struct sqlite_db *)s->db;
-    assert_int_equal(db->readers.connections[0].statement_count, STATEMENTS_MAX);
+    assert_int_equal(db->readers.connections[0].statements.count, STATEMENTS_MAX);
 }
 
 static enum err large_list(struct tx *tx, void *arg)
@@ -110,9 +110,10 @@ static void a_large_list_is_exact_and_its_memory_not_kept(void **state)
     assert_int_equal(db_read(s->db, large_list, &n, NULL), OK);
     assert_int_equal(n, 20000);
     struct connection *c = &((struct sqlite_db *)s->db)->readers.connections[0];
-    for (size_t i = 0; i < c->slot_count; i++)
-        if (c->slots[i])
-            assert_true(c->slots[i]->scratch.cap <= SCRATCH_KEEP_BYTES);
+    assert_true(c->statements.count > 0);
+    for (struct statement_slot *slot = map_next(&c->statements, NULL); slot;
+         slot = map_next(&c->statements, slot))
+        assert_true(slot->statement->scratch.cap <= SCRATCH_KEEP_BYTES);
 }
 
 /* An outer row for each of which json_each is read again, while other lists are bound. */

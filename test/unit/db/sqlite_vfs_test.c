@@ -164,7 +164,7 @@ static void a_short_transaction_before_a_hole_is_fine(void **state)
     log_close(&log);
 }
 
-/* ---- through the engine: transactions that overflow the page cache and write early ---- */
+/* ---- through the driver: transactions that overflow the page cache and write early ---- */
 
 static char filler[30000];
 

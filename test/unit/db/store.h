@@ -1,4 +1,4 @@
-/* A SQLite store in a folder of its own, for the engine's unit tests. */
+/* A SQLite store in a folder of its own, for the driver's unit tests. */
 #pragma once
 
 #include <pthread.h>
@@ -15,7 +15,7 @@
 
 #include "base/check.h"
 #include "base/id.h"
-#include "db/sqlite_engine.h"
+#include "db/sqlite_driver.h"
 
 struct store {
     char folder[64];
@@ -33,6 +33,6 @@ enum err store_try_open(struct store *s, char detail[TX_DETAIL_MAX]);
 void store_open(struct store *s);
 void store_close(struct store *s);
 
-/* Fixed statements on the file itself, past the engine. */
+/* Fixed statements on the file itself, past the driver. */
 void store_run_raw(struct store *s, const char *sql);
 int64_t store_ask_raw(struct store *s, const char *sql);

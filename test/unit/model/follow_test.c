@@ -176,19 +176,16 @@ struct listing {
     bool followers;
     size_t limit, n;
     uint64_t last;
-    struct buf text;
+    struct arena arena;
 };
 
 static enum err read_list(struct tx *tx, void *arg)
 {
     struct listing *l = arg;
-    struct json_out j;
-    buf_clear(&l->text);
-    json_out_init(&j, &l->text);
-    json_array_begin(&j);
+    struct account_card found[10];
     enum err e = follow_list(tx, l->account, l->followers ? PEOPLE_FOLLOWERS : PEOPLE_FOLLOWING,
-                             l->viewer, l->below, l->limit, &j, &l->n, &l->last);
-    json_array_end(&j);
+                             l->viewer, l->below, l->limit, &l->arena, found, &l->n);
+    l->last = !e && l->n ? found[l->n - 1].id : 0;
     return e;
 }
 
@@ -208,6 +205,7 @@ static void lists_hide_the_blocked_and_the_inactive(void **state)
     world_act(&w, ACT_SUSPEND, 0, fans[2]);
     struct listing l = {
         .account = star, .viewer = viewer, .below = UINT64_MAX, .followers = true, .limit = 10};
+    arena_init(&l.arena);
     assert_int_equal(db_read(w.db, read_list, &l, NULL), OK);
     assert_int_equal(l.n, 1);
     assert_true(l.last == fans[3]);
@@ -220,11 +218,11 @@ static void lists_hide_the_blocked_and_the_inactive(void **state)
     l.below = l.last;
     assert_int_equal(db_read(w.db, read_list, &l, NULL), OK);
     assert_int_equal(l.n, 1);
-    l = (struct listing){.account = fans[3], .below = UINT64_MAX, .limit = 10, .text = l.text};
+    l = (struct listing){.account = fans[3], .below = UINT64_MAX, .limit = 10, .arena = l.arena};
     assert_int_equal(db_read(w.db, read_list, &l, NULL), OK);
     assert_int_equal(l.n, 1);
     assert_true(l.last == star);
-    buf_done(&l.text);
+    arena_done(&l.arena);
 }
 
 /* ---- random histories ---- */

@@ -10,7 +10,7 @@
 #include "model/group.h"
 #include "model/inbox.h"
 #include "model/sinks.h"
-#include "pipe/book_store.h"
+#include "pipe/delivery_store.h"
 #include "world.h"
 
 enum { PEOPLE = 9, STEPS = 400 };
@@ -18,19 +18,23 @@ enum { PEOPLE = 9, STEPS = 400 };
 static const int64_t day_ms = INT64_C(24) * 3600 * 1000;
 static struct world w;
 static uint64_t people[PEOPLE], group, other;
-static struct views_ops ops;
-static const struct views_ops *real;
+static struct inboxes_ops ops;
+static const struct inboxes_ops *real;
 static uint64_t failing; /* the handle of whose page fails; 0: nobody's */
 static uint64_t pushes;  /* pages so far */
 
-static enum err push(struct views *v, uint64_t to, uint64_t activity, const uint64_t *members,
-                     size_t n, size_t *changed)
+static enum err push(struct inboxes *b, struct inbox_push *some, size_t count)
 {
-    pushes++;
-    for (size_t i = 0; i < n; i++)
-        if (members[i] + 1 == failing)
-            return ERR_UNAVAILABLE;
-    return real->inbox_push(v, to, activity, members, n, changed);
+    for (size_t k = 0; k < count; k++) {
+        pushes++;
+        for (size_t i = 0; i < some[k].n; i++)
+            if (some[k].members[i] + 1 == failing)
+                return ERR_UNAVAILABLE;
+        enum err e = real->push(b, &some[k], 1);
+        if (e)
+            return e;
+    }
+    return OK;
 }
 
 struct making {
@@ -87,7 +91,7 @@ static uint64_t activity_of(size_t person, uint64_t of)
 {
     struct inbox_entry entries[8];
     size_t n;
-    enum err e = views_inbox(w.views, people[person], UINT64_MAX, entries, 8, &n);
+    enum err e = inboxes_read(w.views->inboxes, people[person], UINT64_MAX, entries, 8, &n);
     if (e == ERR_NEEDS_TRUTH)
         return UINT64_MAX;
     EXPECT(e == OK);
@@ -106,10 +110,10 @@ static void start(uint16_t batch, int64_t threshold)
     w.active_within_ms = day_ms;
     world_start(&w, 10);
     failing = pushes = 0;
-    real = w.views->ops;
+    real = w.views->inboxes->ops;
     ops = *real;
-    ops.inbox_push = push;
-    w.views->ops = &ops;
+    ops.push = push;
+    w.views->inboxes->ops = &ops;
     for (size_t i = 0; i < PEOPLE; i++) {
         char name[24];
         snprintf(name, sizeof name, "person%zu", i);
@@ -128,7 +132,7 @@ static void work(void)
 
 static void seen(size_t person)
 {
-    EXPECT(world_apply(&w, (struct view_change){.kind = VIEW_SEEN,
+    EXPECT(world_apply(&w, (struct view_change){.kind = VIEW_LAST_SEEN,
                                                 .account = people[person],
                                                 .value = clock_wall_ms(&w.clock.clock)}) == OK);
 }
@@ -143,8 +147,9 @@ static uint64_t handle_of(size_t person)
     uint64_t handles[PEOPLE], ids[PEOPLE];
     struct audience_cursor all = {0};
     size_t n, known;
-    EXPECT(views_audience(w.views, group, &all, handles, PEOPLE, &n) == OK);
-    EXPECT(views_neighbours(w.views, group, true, 0, ids, PEOPLE, &known) == OK && known == n);
+    EXPECT(graph_audience(w.views->graph, group, &all, handles, PEOPLE, &n) == OK);
+    EXPECT(graph_neighbours(w.views->graph, group, true, 0, ids, PEOPLE, &known) == OK &&
+           known == n);
     for (size_t i = 0; i < n; i++) /* both rise with the age of the account */
         if (ids[i] == people[person])
             return handles[i];
@@ -315,9 +320,9 @@ static enum err read_whole(struct tx *tx, void *arg)
 static void come_back(size_t person)
 {
     struct inbox_entry whole[3] = {{.group = people[person]}};
-    EXPECT(views_inbox_begin(w.views, people[person]) == OK);
+    EXPECT(inboxes_begin(w.views->inboxes, people[person]) == OK);
     EXPECT(db_read(w.db, read_whole, whole, NULL) == OK);
-    EXPECT(views_inbox_end(w.views, people[person], whole + 1, whole[0].activity) == OK);
+    EXPECT(inboxes_end(w.views->inboxes, people[person], whole + 1, whole[0].activity) == OK);
 }
 
 static void the_cold_of_a_large_group_pull_and_see_no_difference(void **state)

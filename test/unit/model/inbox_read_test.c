@@ -1,6 +1,6 @@
 /* Reading the inbox through the views against the same from truth: random histories of groups,
  * members, messages and dropped inboxes, drained and in the middle of it. Runs on either set of
- * engines (test/support/engines.h). */
+ * drivers (test/support/drivers.h). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ static size_t group_count;
 static int open_world(void **state)
 {
     (void)state;
-    world_open_on(&w, 1000, test_engines_wanted());
+    world_open_on(&w, 1000, test_drivers_wanted());
     arena_init(&arena);
     return 0;
 }
@@ -47,7 +47,7 @@ static uint64_t handle_of(uint64_t account)
     uint64_t handle = 0;
     size_t n = 0;
     EXPECT(world_apply(&w, change) == OK);
-    EXPECT(views_audience(w.views, change.other, &cursor, &handle, 1, &n) == OK && n == 1);
+    EXPECT(graph_audience(w.views->graph, change.other, &cursor, &handle, 1, &n) == OK && n == 1);
     change.on = false;
     EXPECT(world_apply(&w, change) == OK);
     return handle;
@@ -58,7 +58,7 @@ static int fresh(void **state)
     (void)state;
     world_stop(&w);
     world_clear(&w);
-    test_engines_lose_views(&w.engines);
+    test_drivers_lose_views(&w.drivers);
     world_start(&w, CAP);
     group_count = 0;
     for (size_t i = 0; i < PEOPLE; i++) {
@@ -143,11 +143,12 @@ static void act_at_random(void)
     } else if (dice < 94) {
         (void)act((struct wish){ARCHIVE, a, group, 0, rand_below(&rnd, 2) == 0, 0});
     } else if (dice < 97) {
-        assert_int_equal(views_inbox_drop(w.views, &handle, 1), OK);
+        assert_int_equal(inboxes_drop(w.views->inboxes, &handle, 1), OK);
     } else { /* a late delivery to somebody who may have left, or was never there */
         size_t changed;
         uint64_t activity = 1 + rand_below(&rnd, 1000);
-        assert_int_equal(views_inbox_push(w.views, group, activity, &handle, 1, &changed), OK);
+        assert_int_equal(inboxes_push_one(w.views->inboxes, group, activity, &handle, 1, &changed),
+                         OK);
     }
     if (rand_below(&rnd, 3) == 0)
         world_step(&w);
@@ -248,10 +249,11 @@ static void a_dropped_inbox_is_there_again_after_one_read(void **state)
     for (int i = 0; i < 5; i++)
         EXPECT(act((struct wish){MAKE, people[0], 0, people[1], false, 0}) == OK);
     world_drain(&w);
-    assert_int_equal(views_inbox_drop(w.views, &handles[1], 1), OK);
-    assert_int_equal(views_inbox(w.views, people[1], UINT64_MAX, entries, 4, &n), ERR_NEEDS_TRUTH);
+    assert_int_equal(inboxes_drop(w.views->inboxes, &handles[1], 1), OK);
+    assert_int_equal(inboxes_read(w.views->inboxes, people[1], UINT64_MAX, entries, 4, &n),
+                     ERR_NEEDS_TRUTH);
     assert_int_equal(read_all(people[1], false, 3, got), 5);
-    assert_int_equal(views_inbox(w.views, people[1], UINT64_MAX, entries, 4, &n), OK);
+    assert_int_equal(inboxes_read(w.views->inboxes, people[1], UINT64_MAX, entries, 4, &n), OK);
     assert_true(n > 0);
     assert_inboxes_are_exact();
     assert_int_equal(inbox_rebuild(w.views, w.db, people[1], false), ERR_CONFLICT);
@@ -320,10 +322,10 @@ static void an_account_that_the_views_do_not_know_is_read_from_truth(void **stat
     if (!w.views->remote)
         return;
     EXPECT(act((struct wish){MAKE, people[0], 0, people[1], false, 0}) == OK);
-    views_doubt(w.views, true);
+    views_suspect(w.views, true);
     uint64_t got[GROUPS_MAX];
     assert_int_equal(read_all(people[1], false, 5, got), 1);
-    views_doubt(w.views, false);
+    views_suspect(w.views, false);
 }
 
 int main(void)

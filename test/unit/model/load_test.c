@@ -84,11 +84,11 @@ static void members_are_loaded(void **state)
     }
     for (int again = 0; again < 2; again++)
         assert_int_equal(truth_load_views(f->db, f->views, NULL, NULL), OK);
-    assert_int_equal(views_neighbours(f->views, 1, true, 0, ids, CROWD + 1, &n), OK);
+    assert_int_equal(graph_neighbours(f->views->graph, 1, true, 0, ids, CROWD + 1, &n), OK);
     assert_int_equal(n, CROWD);
     for (size_t i = 0; i < n; i++)
         assert_int_equal(ids[i], 200 + i);
-    assert_int_equal(views_neighbours(f->views, 2, true, 0, ids, CROWD, &n), OK);
+    assert_int_equal(graph_neighbours(f->views->graph, 2, true, 0, ids, CROWD, &n), OK);
     assert_int_equal(n, 2);
     struct view_stats s;
     views_stats(f->views, &s);
@@ -98,7 +98,7 @@ static void members_are_loaded(void **state)
         struct oracle o = {.who = who};
         struct inbox_entry out[LIST];
         assert_int_equal(db_read(f->db, read_oracle, &o, NULL), OK);
-        assert_int_equal(views_inbox(f->views, who, UINT64_MAX, out, LIST, &n), OK);
+        assert_int_equal(inboxes_read(f->views->inboxes, who, UINT64_MAX, out, LIST, &n), OK);
         assert_int_equal(n, o.n);
         assert_int_equal(n, who == 201 ? 1 : 2);
         for (size_t i = 0; i < n; i++) {

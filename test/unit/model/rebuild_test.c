@@ -13,11 +13,11 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "model/account.h"
+#include "model/event_views.h"
 #include "model/feed.h"
 #include "model/follow.h"
 #include "model/post.h"
 #include "model/rebuild.h"
-#include "model/rules.h"
 #include "plain_db.h"
 #include "view/memory/memory.h"
 
@@ -31,8 +31,8 @@ struct fixture {
     struct plain_db *plain;
     struct db *db;
     struct views *views;
-    struct views_ops ops;
-    enum err (*real_rebuild)(struct views *v, uint64_t viewer, enum view_rebuild step,
+    struct timelines_ops ops;
+    enum err (*real_rebuild)(struct timelines *t, uint64_t viewer, enum view_rebuild step,
                              const uint64_t *ids, size_t n, uint64_t floor);
     struct cards *cards;
     bool loses; /* nothing is delivered */
@@ -49,8 +49,9 @@ static void deliver(struct fixture *f, const struct event *e)
     while (!cursor.end) {
         uint64_t members[8];
         size_t n, added;
-        assert_int_equal(views_audience(f->views, e->actor, &cursor, members, 8, &n), OK);
-        assert_int_equal(views_push(f->views, e->object, members, n, &added), OK);
+        assert_int_equal(graph_audience(f->views->graph, e->actor, &cursor, members, 8, &n), OK);
+        assert_int_equal(timelines_push_one(f->views->timelines, e->object, members, n, &added),
+                         OK);
     }
 }
 
@@ -64,10 +65,10 @@ static void committed(void *ctx, const struct event *events, size_t n)
     }
 }
 
-static enum err watched_rebuild(struct views *v, uint64_t viewer, enum view_rebuild step,
-                                const uint64_t *ids, size_t n, uint64_t floor)
+static enum err traced_rebuild(struct timelines *t, uint64_t viewer, enum view_rebuild step,
+                               const uint64_t *ids, size_t n, uint64_t floor)
 {
-    enum err e = world->real_rebuild(v, viewer, step, ids, n, floor);
+    enum err e = world->real_rebuild(t, viewer, step, ids, n, floor);
     world->anew += step == VIEW_REBUILD_ANEW && !e;
     if (world->on_step && !e)
         world->on_step(world, viewer, step);
@@ -86,10 +87,10 @@ static int set_up(void **state)
     struct memory_views_config config = {
         .timeline_cap = CAP, .pull_cap = CAP, .clock = &f->clock.clock};
     assert_int_equal(views_memory_open(&config, &f->views), OK);
-    f->ops = *f->views->ops;
+    f->ops = *f->views->timelines->ops;
     f->real_rebuild = f->ops.rebuild;
-    f->ops.rebuild = watched_rebuild;
-    f->views->ops = &f->ops;
+    f->ops.rebuild = traced_rebuild;
+    f->views->timelines->ops = &f->ops;
     f->cards = cards_memory_new(1 << 20, &f->clock.clock);
     world = f;
     *state = f;
@@ -123,6 +124,7 @@ static enum err run_deed(struct tx *tx, void *arg)
     const struct follow_policy policy = {.celebrity_threshold = 1000, .max_following = 1000};
     struct account_new account = {.username = str_of(d->text), .seen_at_ms = NOW_MS};
     struct post_new post = {.author = d->who, .caption = STR("text")};
+    struct comment comment = {0};
     struct post_card card;
     bool changed;
     enum err e = OK;
@@ -144,7 +146,8 @@ static enum err run_deed(struct tx *tx, void *arg)
         e = post_like(tx, d->what, d->who, true, NOW_MS, &changed);
         break;
     case COMMENT:
-        e = comment_create(tx, d->what, d->who, STR("text"), NULL, &d->id);
+        e = comment_create(tx, 0, d->what, d->who, STR("text"), &d->arena, &comment);
+        d->id = comment.id;
         break;
     case SUSPEND:
         e = account_suspend(tx, d->what, true);
@@ -219,7 +222,8 @@ static size_t held(struct fixture *f, uint64_t viewer, uint64_t *floor)
 {
     uint64_t ids[CAP * 4];
     size_t n;
-    assert_int_equal(views_home(f->views, viewer, UINT64_MAX, ids, CAP * 4, &n, floor), OK);
+    assert_int_equal(
+        timelines_home(f->views->timelines, viewer, UINT64_MAX, ids, CAP * 4, &n, floor), OK);
     return n;
 }
 
@@ -313,7 +317,8 @@ static void a_dropped_timeline_is_left_alone(void **state)
     act(f, POST, bob, 0);
     size_t dropped;
     bool wrapped;
-    assert_int_equal(views_sweep(f->views, NOW_MS + 86400000, 1000, &dropped, &wrapped), OK);
+    assert_int_equal(
+        timelines_sweep(f->views->timelines, NOW_MS + 86400000, 1000, &dropped, &wrapped), OK);
     assert_int_equal(dropped, 2);
     struct slice s = rebuild_all(f, REBUILD_TIMELINES);
     assert_int_equal(s.seen, 2);
@@ -395,7 +400,7 @@ static void posts_and_reads_go_on(void **state)
     uint64_t floor;
     assert_int_equal(held(f, ann, &floor), 7);
     assert_int_equal(floor, 0);
-    assert_int_equal(views_rebuild_anew(f->views, ann), OK); /* none is left half-way */
+    assert_int_equal(timelines_anew(f->views->timelines, ann), OK); /* none is left half-way */
 }
 
 static void fail_reads(struct fixture *f, uint64_t viewer, enum view_rebuild step)

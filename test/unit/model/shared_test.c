@@ -14,8 +14,8 @@
 
 #include "base/check.h"
 #include "model/celebrity.h"
+#include "model/event_views.h"
 #include "model/post.h"
-#include "model/rules.h"
 #include "model/truth.h"
 #include "model/views_state.h"
 #include "world.h"
@@ -31,7 +31,11 @@ static struct feed_page page;
 static struct {
     struct views views;
     struct cards cards;
+    struct graph graph;
+    struct timelines timelines;
     struct views_ops views_ops;
+    struct graph_ops graph_ops;
+    struct timelines_ops timelines_ops;
     struct cards_ops cards_ops;
     enum err home, visible, rebuild, apply; /* what is said instead of an answer */
     bool lost, cards_lie;
@@ -41,7 +45,7 @@ static struct {
     size_t change_count, write_count;
 } wall;
 
-static enum err wall_home(struct views *v, uint64_t viewer, uint64_t below, uint64_t *ids,
+static enum err wall_home(struct timelines *v, uint64_t viewer, uint64_t below, uint64_t *ids,
                           size_t max, size_t *n, uint64_t *floor)
 {
     (void)v;
@@ -50,27 +54,27 @@ static enum err wall_home(struct views *v, uint64_t viewer, uint64_t below, uint
     *floor = UINT64_MAX;
     if (wall.home || wall.lost)
         return wall.home;
-    return views_home(w.views, viewer, below, ids, max, n, floor);
+    return timelines_home(w.views->timelines, viewer, below, ids, max, n, floor);
 }
 
-static enum err wall_visible(struct views *v, uint64_t viewer, const uint64_t *authors, size_t n,
+static enum err wall_visible(struct graph *v, uint64_t viewer, const uint64_t *authors, size_t n,
                              bool *out)
 {
     (void)v;
     wall.asked++;
     if (wall.visible || wall.lost)
         return wall.visible ? wall.visible : ERR_NEEDS_TRUTH;
-    return views_visible(w.views, viewer, authors, n, out);
+    return graph_visible(w.views->graph, viewer, authors, n, out);
 }
 
-static enum err wall_rebuild(struct views *v, uint64_t viewer, enum view_rebuild step,
+static enum err wall_rebuild(struct timelines *v, uint64_t viewer, enum view_rebuild step,
                              const uint64_t *ids, size_t n, uint64_t floor)
 {
     (void)v;
     wall.asked++;
     if (wall.rebuild || wall.lost)
         return wall.rebuild ? wall.rebuild : ERR_CONFLICT;
-    return w.views->ops->rebuild(w.views, viewer, step, ids, n, floor);
+    return w.views->timelines->ops->rebuild(w.views->timelines, viewer, step, ids, n, floor);
 }
 
 static enum err wall_apply(struct views *v, const struct view_change *changes, size_t n)
@@ -90,7 +94,7 @@ static void wall_posts(struct cards *c, const uint64_t *ids, size_t n, struct po
     cards_posts(w.cards, ids, n, out, state, a);
     for (size_t i = 0; wall.cards_lie && i < n; i++)
         if (state[i] == CARD_FOUND)
-            out[i].caption_json = STR("of yesterday");
+            out[i].caption = STR("of yesterday");
 }
 
 static void wall_write(struct cards *c, const struct card_write *writes, size_t n)
@@ -107,11 +111,11 @@ static uint64_t wall_tickets(struct cards *c, const uint64_t *keys, size_t n, ca
     (void)c;
     return cards_tickets(w.cards, keys, n, out);
 }
-static void wall_accounts(struct cards *c, const uint64_t *ids, size_t n, struct str *json,
+static void wall_accounts(struct cards *c, const uint64_t *ids, size_t n, struct account_card *out,
                           struct arena *a)
 {
     (void)c;
-    cards_accounts(w.cards, ids, n, json, a);
+    cards_accounts(w.cards, ids, n, out, a);
 }
 static enum err wall_liked(struct cards *c, uint64_t viewer, const uint64_t *ids, size_t n,
                            bool *out)
@@ -119,25 +123,24 @@ static enum err wall_liked(struct cards *c, uint64_t viewer, const uint64_t *ids
     (void)c;
     return cards_liked(w.cards, viewer, ids, n, out);
 }
-static void wall_put_likes(struct cards *c, card_ticket ticket, uint64_t viewer,
-                           const uint64_t *ids, size_t n, uint64_t floor)
-{
-    (void)c;
-    cards_put_likes(w.cards, ticket, viewer, ids, n, floor);
-}
-
 static void build_wall(void)
 {
     memset(&wall, 0, sizeof wall);
-    wall.views_ops = (struct views_ops){
-        .home = wall_home, .visible = wall_visible, .rebuild = wall_rebuild, .apply = wall_apply};
+    wall.views_ops = (struct views_ops){.apply = wall_apply};
+    wall.graph_ops = (struct graph_ops){.visible = wall_visible};
+    wall.timelines_ops = (struct timelines_ops){.home = wall_home, .rebuild = wall_rebuild};
+    wall.graph.ops = &wall.graph_ops;
+    wall.timelines.ops = &wall.timelines_ops;
     wall.cards_ops = (struct cards_ops){.tickets = wall_tickets,
                                         .posts = wall_posts,
                                         .accounts = wall_accounts,
                                         .liked = wall_liked,
-                                        .put_likes = wall_put_likes,
                                         .write = wall_write};
-    wall.views = (struct views){.ops = &wall.views_ops, .cap = CAP, .remote = true};
+    wall.views = (struct views){.ops = &wall.views_ops,
+                                .graph = &wall.graph,
+                                .timelines = &wall.timelines,
+                                .cap = CAP,
+                                .remote = true};
     wall.cards = (struct cards){.ops = &wall.cards_ops, .shared = true};
 }
 
@@ -207,8 +210,8 @@ static void assert_feed_is_the_oracle(uint64_t viewer)
             for (size_t i = 0; i < page.count; i++, at++) {
                 const struct feed_item *item = &page.items[i];
                 assert_true(item->card.id == expected[at]);
-                assert_true(item->author_json.len > 0);
-                assert_false(str_eq(item->card.caption_json, STR("of yesterday")));
+                assert_true(item->author.username.len > 0);
+                assert_false(str_eq(item->card.caption, STR("of yesterday")));
                 assert_int_equal(item->liked,
                                  world_i64(&w,
                                            "SELECT COUNT(*) FROM likes WHERE account_id = $1 "
@@ -378,7 +381,7 @@ static void a_store_that_is_away_is_asked_once(void **state)
 static void events_go_in_one_trip_each(void **state)
 {
     (void)state;
-    struct post_card card = {.id = 70, .author = bob, .caption_json = STR("x")};
+    struct post_card card = {.id = 70, .author = bob, .caption = STR("x")};
     const struct event events[] = {
         {.id = 101, .type = EVENT_FOLLOW_REMOVED, .actor = ada, .object = bob},
         {.id = 102, .type = EVENT_POST_CREATED, .actor = bob, .object = 70, .card = &card},
@@ -484,18 +487,15 @@ static void an_explanation_does_not_need_the_views(void **state)
 {
     (void)state;
     uint64_t post = world_post(&w, bob, "why");
-    struct buf text;
-    struct json_out j;
+    struct explanation found;
     for (int lost = 0; lost < 2; lost++) {
         build_wall();
         wall.home = lost ? OK : ERR_UNAVAILABLE;
         wall.lost = lost == 1;
-        buf_init(&text, 0);
-        json_out_init(&j, &text);
-        assert_int_equal(truth_explain(w.db, &wall.views, &wall.cards, ada, post, &j), OK);
-        assert_non_null(memmem(text.ptr, text.len, "\"visible\":true", 14));
-        assert_non_null(memmem(text.ptr, text.len, "lost something", 14));
-        buf_done(&text);
+        assert_int_equal(truth_explain(w.db, &wall.views, &wall.cards, ada, post, &arena, &found),
+                         OK);
+        assert_true(found.shown);
+        assert_true(found.away);
     }
 }
 

@@ -144,7 +144,7 @@ static void merging_needs_no_room(void **state)
     for (uint64_t id = 1; id <= 3; id++)
         for (uint64_t key = 0; key < STREAM_FRAMES_MAX; key++) {
             const struct frame_text text = {
-                .topic = 1, .key = key * 7 % STREAM_FRAMES_MAX, .id = id, .data = STR("x")};
+                .kind = 1, .key = key * 7 % STREAM_FRAMES_MAX, .id = id, .data = STR("x")};
             assert_int_equal(hub_send(h, &person, 1, &text), 1);
         }
     struct hub_stats stats;
@@ -187,7 +187,7 @@ static void note_listener(void *ctx, uint64_t person, bool on)
 static void *come_and_go(void *arg)
 {
     struct crowd *c = arg;
-    const struct frame_text text = {.topic = 1, .data = STR("x")};
+    const struct frame_text text = {.kind = 1, .data = STR("x")};
     for (uint64_t i = 0; i < ROUNDS; i++) {
         uint64_t person = i % SHARED_PERSONS;
         struct stream *s = stream_new(0, 0);

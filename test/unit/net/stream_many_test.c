@@ -206,9 +206,9 @@ static void *talk(void *arg)
     memset(data, 'x', sizeof data - 1);
     data[sizeof data - 1] = '\0';
     for (uint64_t id = 1; !atomic_load(&b->over); id++) {
-        const struct frame_text hint = {.id = id, .topic = 1, .data = STR("hint")};
+        const struct frame_text event = {.id = id, .kind = 1, .data = STR("event")};
         const struct frame_text large = {.id = id, .data = str_of(data)};
-        hub_send(b->t.hub, people, PEOPLE, &hint);
+        hub_send(b->t.hub, people, PEOPLE, &event);
         if (id % 16 == 0)
             hub_send(b->t.hub, people, PEOPLE, &large);
         if (id % 512 == 0)

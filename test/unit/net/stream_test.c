@@ -78,19 +78,19 @@ static void large_frames_arrive_whole(void **state)
     streamed_done(&t);
 }
 
-/* Hints that wait while the head is not yet out: only the newest of a topic and key leaves. */
-static void newer_hints_take_the_place_of_older_ones(void **state)
+/* Live events that wait while the head is not yet out: only the newest of a kind and key leaves. */
+static void newer_events_take_the_place_of_older_ones(void **state)
 {
     (void)state;
-    struct frame_text hints[] = {
-        {.id = 1, .topic = 1, .key = 10, .data = STR("a")},
-        {.id = 2, .topic = 1, .key = 11, .data = STR("b")},
-        {.id = 3, .topic = 1, .key = 10, .data = STR("c")},
-        {.id = 2, .topic = 1, .key = 10, .data = STR("older than c")},
-        {.id = 1, .topic = 2, .key = 10, .data = STR("d")},
+    struct frame_text events[] = {
+        {.id = 1, .kind = 1, .key = 10, .data = STR("a")},
+        {.id = 2, .kind = 1, .key = 11, .data = STR("b")},
+        {.id = 3, .kind = 1, .key = 10, .data = STR("c")},
+        {.id = 2, .kind = 1, .key = 10, .data = STR("older than c")},
+        {.id = 1, .kind = 2, .key = 10, .data = STR("d")},
         {.id = 4, .data = STR("e")},
         {.id = 4, .data = STR("f")},
-        {.id = 2, .topic = 1, .key = 11, .data = STR("as new as b, but later")},
+        {.id = 2, .kind = 1, .key = 11, .data = STR("as new as b, but later")},
     };
     const enum stream_outcome outcomes[] = {
         STREAM_TAKEN, STREAM_TAKEN, STREAM_MERGED, STREAM_MERGED,
@@ -104,8 +104,8 @@ static void newer_hints_take_the_place_of_older_ones(void **state)
     served_await_held(&t.served, 1);
 
     struct stream *s = stream_new(0, 0);
-    for (size_t i = 0; i < COUNT_OF(hints); i++) {
-        struct frame *f = frame_new(&hints[i]);
+    for (size_t i = 0; i < COUNT_OF(events); i++) {
+        struct frame *f = frame_new(&events[i]);
         assert_int_equal(stream_send(s, f), outcomes[i]);
         frame_unref(f);
     }
@@ -127,7 +127,8 @@ static void newer_hints_take_the_place_of_older_ones(void **state)
     streamed_done(&t);
 }
 
-/* One busy group never costs a slow reader its stream: what waits is one hint, again and again. */
+/* One busy group never costs a slow reader its stream: what waits is one live event, again and
+ * again. */
 static void a_hot_group_does_not_fill_the_buffer(void **state)
 {
     (void)state;
@@ -144,7 +145,7 @@ static void a_hot_group_does_not_fill_the_buffer(void **state)
             char data[512]; /* long, so that the socket fills up */
             snprintf(data, sizeof data, "%lu%0400d", (unsigned long)group, 0);
             const struct frame_text text = {
-                .id = id, .topic = 1, .key = group, .data = str_of(data)};
+                .id = id, .kind = 1, .key = group, .data = str_of(data)};
             assert_int_equal(hub_send(t.hub, &person, 1, &text), 1);
         }
     struct hub_stats stats;
@@ -587,7 +588,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_arrive_in_order),
         cmocka_unit_test(large_frames_arrive_whole),
-        cmocka_unit_test(newer_hints_take_the_place_of_older_ones),
+        cmocka_unit_test(newer_events_take_the_place_of_older_ones),
         cmocka_unit_test(a_hot_group_does_not_fill_the_buffer),
         cmocka_unit_test(requests_before_it_are_answered_and_bytes_behind_it_dropped),
         cmocka_unit_test(a_stream_out_of_the_backlog),

@@ -51,8 +51,9 @@ static int clean(void **state)
 {
     (void)state;
     static const char *const variables[] = {
-        "FANTAIL_DATA", "FANTAIL_LOOPS", "FANTAIL_CONFIG", "FANTAIL_TIMELINE_CAP",
-        "FANTAIL_LOPS", "FANTAIL_FAULT", "FANTAIL_FAIL"};
+        "FANTAIL_DATA",           "FANTAIL_LOOPS", "FANTAIL_CONFIG", "FANTAIL_TIMELINE_CAP",
+        "FANTAIL_LOPS",           "FANTAIL_FAULT", "FANTAIL_FAIL",   "FANTAIL_INBOX_RETENTION",
+        "FANTAIL_DEDUP_RETENTION"};
     for (size_t i = 0; i < COUNT_OF(variables); i++)
         unsetenv(variables[i]);
     char path[200];
@@ -303,34 +304,65 @@ static void each_setting_is_visited_with_its_origin(void **state)
     settings_done(&s);
 }
 
-/* A store on a small disk must be able to do without the brake, and dead letters may stay. */
-static void retention_and_the_brake_can_be_switched_off(void **state)
+/* A store on a small disk must be able to do without the overload guard, and dead letters may stay.
+ */
+static void retention_and_the_guard_can_be_switched_off(void **state)
 {
     (void)state;
     assert_int_equal(LOAD("--data", folder), OK);
     assert_int_equal(s.retain_events_ms, INT64_C(7) * 86400000);
     assert_int_equal(s.retain_deliveries_ms, INT64_C(3) * 86400000);
     assert_int_equal(s.retain_dead_ms, INT64_C(30) * 86400000);
-    assert_int_equal(s.inbox_retention_ms, INT64_C(35) * 86400000);
+    assert_int_equal(s.dedup_retention_ms, INT64_C(35) * 86400000);
     /* by default no duplicate memory is shorter than what may still come again */
-    assert_true(s.inbox_retention_ms > s.retain_dead_ms &&
-                s.inbox_retention_ms > s.retain_events_ms);
-    assert_int_equal(s.brake_free_bytes, INT64_C(256) << 20);
-    assert_int_equal(s.brake_reserve_bytes, INT64_C(8) << 20);
-    assert_int_equal(s.brake_backlog, 5000000);
+    assert_true(s.dedup_retention_ms > s.retain_dead_ms &&
+                s.dedup_retention_ms > s.retain_events_ms);
+    assert_int_equal(s.guard_free_bytes, INT64_C(256) << 20);
+    assert_int_equal(s.guard_reserve_bytes, INT64_C(8) << 20);
+    assert_int_equal(s.guard_backlog, 5000000);
     assert_int_equal(s.replay_rate, 1000);
     settings_done(&s);
     assert_int_equal(LOAD("--data", folder, "--retain-events=0", "--retain-dead=0",
-                          "--retain-deliveries=0", "--brake-free=0", "--brake-backlog=0",
-                          "--brake-reserve=0"),
+                          "--retain-deliveries=0", "--guard-free=0", "--guard-backlog=0",
+                          "--guard-reserve=0"),
                      OK);
     assert_int_equal(s.retain_events_ms + s.retain_dead_ms + s.retain_deliveries_ms, 0);
-    assert_int_equal(s.brake_free_bytes + s.brake_backlog + s.brake_reserve_bytes, 0);
+    assert_int_equal(s.guard_free_bytes + s.guard_backlog + s.guard_reserve_bytes, 0);
     settings_done(&s);
     assert_int_equal(LOAD("--data", folder, "--retain-events=3651d"), ERR_INVALID);
     assert_refused("out of range: 0 to 3650d");
-    assert_int_equal(LOAD("--data", folder, "--inbox-retention=0"), ERR_INVALID);
+    assert_int_equal(LOAD("--data", folder, "--dedup-retention=0"), ERR_INVALID);
     assert_int_equal(LOAD("--data", folder, "--replay-rate=0"), ERR_INVALID);
+}
+
+static void an_old_name_still_works(void **state)
+{
+    (void)state;
+    const int64_t day_ms = 86400000;
+    assert_int_equal(LOAD("--data", folder, "--inbox-retention", "40d"), OK);
+    assert_int_equal(s.dedup_retention_ms, 40 * day_ms);
+    assert_int_equal(s.from[SETTING_ID_dedup_retention], FROM_FLAG);
+    settings_done(&s);
+    write_file("fantail.conf", "inbox-retention = 41d\n");
+    assert_int_equal(LOAD("--data", folder), OK);
+    assert_int_equal(s.dedup_retention_ms, 41 * day_ms);
+    settings_done(&s);
+    setenv("FANTAIL_INBOX_RETENTION", "42d", 1);
+    assert_int_equal(LOAD("--data", folder), OK);
+    assert_int_equal(s.dedup_retention_ms, 42 * day_ms);
+    settings_done(&s);
+    assert_int_equal(LOAD("--data", folder, "--inbox-retention=0"), ERR_INVALID);
+    assert_refused("dedup-retention: '0' (from the command line) is out of range");
+}
+
+static void the_present_name_wins_over_the_old_one(void **state)
+{
+    (void)state;
+    setenv("FANTAIL_INBOX_RETENTION", "42d", 1);
+    setenv("FANTAIL_DEDUP_RETENTION", "43d", 1);
+    assert_int_equal(LOAD("--data", folder), OK);
+    assert_int_equal(s.dedup_retention_ms, INT64_C(43) * 86400000);
+    settings_done(&s);
 }
 
 static void addresses_are_split(void **state)
@@ -387,7 +419,9 @@ int main(void)
         cmocka_unit_test_setup(a_file_that_was_asked_for_must_exist, clean),
         cmocka_unit_test_setup(unknown_variables_are_reported, clean),
         cmocka_unit_test_setup(each_setting_is_visited_with_its_origin, clean),
-        cmocka_unit_test_setup(retention_and_the_brake_can_be_switched_off, clean),
+        cmocka_unit_test_setup(retention_and_the_guard_can_be_switched_off, clean),
+        cmocka_unit_test_setup(an_old_name_still_works, clean),
+        cmocka_unit_test_setup(the_present_name_wins_over_the_old_one, clean),
         cmocka_unit_test_setup(addresses_are_split, clean),
     };
     return cmocka_run_group_tests_name("ops/settings", tests, make_folder, remove_folder);

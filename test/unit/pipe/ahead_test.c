@@ -21,7 +21,7 @@ static int set_up(void **state)
     world_init(&w);
     for (uint64_t a = 0; a < WORLD_AUTHORS; a++)
         w.followers[a] = 3;
-    w.config.hand_over_max = QUEUE;
+    w.config.commit_queue_max = QUEUE;
     return 0;
 }
 
@@ -107,8 +107,8 @@ static void a_crash_forgets_what_was_ahead_and_repeats_it(void **state)
         engine_relay_step(w.engine);
         engine_worker_step(w.engine);
     }
-    engine_mark_step(w.engine);
-    assert_true(world_mark(&w) < w.committed[BACKLOG - 1]);
+    engine_watermark_step(w.engine);
+    assert_true(world_watermark(&w) < w.committed[BACKLOG - 1]);
     world_crash(&w);
     world_engine(&w);
     world_drain(&w, 60 * 1000);
@@ -123,7 +123,7 @@ static void a_crash_forgets_what_was_ahead_and_repeats_it(void **state)
 static void after_a_pause_the_newest_go_first(void **state)
 {
     (void)state;
-    w.config.hand_over_max = 4096;
+    w.config.commit_queue_max = 4096;
     w.lane_limits[LANE_SMALL] = 50;
     world_engine(&w);
     engine_pause(w.engine, true);
@@ -151,8 +151,8 @@ static void assert_orders(void)
     }
 }
 
-/* No event at or below the mark is undone. */
-static void assert_mark(void)
+/* No event at or below the watermark is undone. */
+static void assert_watermark(void)
 {
     uint64_t through = engine_settled_through(w.engine);
     for (size_t i = 0; i < w.committed_count && w.committed[i] <= through; i++)
@@ -167,7 +167,7 @@ static void random_bursts_and_live_events(void **state)
         set_up(NULL);
         struct rand r;
         rand_seed(&r, seed);
-        w.config.hand_over_max = 1 + rand_below(&r, 40);
+        w.config.commit_queue_max = 1 + rand_below(&r, 40);
         world_engine(&w);
         size_t events = 0;
         while (events < 3000) {
@@ -183,7 +183,7 @@ static void random_bursts_and_live_events(void **state)
             for (uint64_t steps = rand_below(&r, 3); steps > 0; steps--)
                 engine_worker_step(w.engine);
             if (rand_below(&r, 20) == 0)
-                assert_mark();
+                assert_watermark();
         }
         world_drain(&w, 60 * 1000);
         assert_each_once(events);

@@ -219,8 +219,8 @@ static void a_view_that_fails_is_asked_again(void **state)
     world_engine(&w);
     uint64_t id = world_commit(&w, EVENT_POST_CREATED, 1, 1);
     world_run(&w);
-    assert_int_equal(engine_settled_through(w.engine), id); /* on the books */
-    assert_int_equal(world_booked(&w, DELIVERY_DELAYED), 1);
+    assert_int_equal(engine_settled_through(w.engine), id); /* in the delivery store */
+    assert_int_equal(world_recorded(&w, DELIVERY_DELAYED), 1);
     w.audience_fails = false;
     world_drain(&w, 10 * 1000);
     assert_int_equal(world_deliveries_of(&w, id), 3);

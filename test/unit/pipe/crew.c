@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "audience_pages.h"
 #include "base/check.h"
 #include "bus/local.h"
+#include "node/lease.h"
 
 /* ---- the views ---- */
 
@@ -14,10 +16,11 @@ static struct crew_node *node_of(struct views *v)
     return CONTAINER_OF(v, struct crew_node, views);
 }
 
-static enum err audience(struct views *v, uint64_t author, struct audience_cursor *cursor,
+static enum err audience(void *ctx, uint64_t author, struct audience_cursor *cursor,
                          uint64_t *members, size_t max, size_t *n)
 {
-    uint64_t last = node_of(v)->crew->followers[author];
+    const struct crew_node *node = ctx;
+    uint64_t last = node->crew->followers[author];
     uint64_t handle = cursor->after + 1;
     bool mine = cursor->part != AUDIENCE_ACTIVE; /* nobody was seen lately */
     for (*n = 0; mine && handle <= last && *n < max; handle++)
@@ -25,6 +28,11 @@ static enum err audience(struct views *v, uint64_t author, struct audience_curso
     cursor->after = mine ? handle - 1 : last;
     cursor->end = cursor->after >= last;
     return OK;
+}
+
+static void audiences(struct graph *g, struct audience_page *pages, size_t n)
+{
+    audience_pages(pages, n, audience, CONTAINER_OF(g, struct crew_node, graph));
 }
 
 static enum err save(struct views *v, uint64_t position)
@@ -41,7 +49,8 @@ static void numbers(struct views *v, struct view_stats *out)
     *out = (struct view_stats){.saved_position = VIEWS_LASTING};
 }
 
-static const struct views_ops views_table = {.audience = audience, .save = save, .stats = numbers};
+static const struct views_ops views_table = {.save = save, .stats = numbers};
+static const struct graph_ops graph_table = {.audiences = audiences};
 
 static enum err apply(void *ctx, const struct event *events, size_t n)
 {
@@ -118,16 +127,15 @@ void crew_init(struct crew *c, struct bus *bus)
     c->faults = plain_db_faults(c->store);
     c->faults->horizon_lag_ms = 0;
     c->db = plain_db_port(c->store);
-    static const size_t limits[] = {
-#define LANE_ROW(name, wire, concurrency, rate, limit, target_ms, ordered) limit,
-        LANE_TABLE(LANE_ROW)
-#undef LANE_ROW
-            1000};
+    size_t limits[LANE_COUNT + 1] = {[ENGINE_REPORTS] = 1000};
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        limits[lane] = lane_rows[lane].limit;
     c->bus = bus ? bus : bus_local_new(LANE_COUNT + 1, limits);
     c->rules = crew_rules;
     c->rule_count = crew_rule_count;
     engine_config_default(&c->config);
     c->config.shared = true;
+    c->config.fence = lease_fence_engine;
     c->config.trace_records = 1 << 10;
 }
 
@@ -144,8 +152,12 @@ void crew_add(struct crew *c, int number)
     struct crew_node *node = &c->nodes[number];
     CHECK(!node->engine);
     *node = (struct crew_node){.crew = c, .number = number};
-    node->views = (struct views){
-        .ops = &views_table, .epoch = 1, .remote = true, .loaded_position = VIEWS_LASTING};
+    node->graph.ops = &graph_table;
+    node->views = (struct views){.ops = &views_table,
+                                 .graph = &node->graph,
+                                 .epoch = 1,
+                                 .remote = true,
+                                 .loaded_position = VIEWS_LASTING};
     c->config.node = (uint16_t)number;
     struct sink_env env = {
         .db = c->db, .views = &node->views, .clock = &c->clock.clock, .user = node};
@@ -214,9 +226,9 @@ void crew_run(struct crew *c, unsigned nodes, int64_t ms)
                 continue;
             crew_relay(c, node);
             crew_work(c, node);
-            while (engine_book_step(g) <= c->clock.mono_us) {
+            while (engine_recorder_step(g) <= c->clock.mono_us) {
             }
-            engine_mark_step(g);
+            engine_watermark_step(g);
             engine_replay_step(g);
         }
         manual_clock_advance(&c->clock, 1);
@@ -249,7 +261,7 @@ int64_t crew_ask(struct crew *c, const char *sql)
     return plain_db_ask(c->store, sql);
 }
 
-uint64_t crew_mark(struct crew *c)
+uint64_t crew_watermark(struct crew *c)
 {
     return (uint64_t)crew_ask(
         c, "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'done_through'");

@@ -19,6 +19,7 @@ struct crew_node {
     struct crew *crew;
     int number;
     struct views views; /* a way to the shared ones */
+    struct graph graph;
     struct engine *engine;
 };
 
@@ -71,11 +72,11 @@ uint64_t crew_commit(struct crew *c, enum event_type type, uint64_t actor);
 /* All steps of these nodes (a bit each), moving the clock on by a millisecond as often as needed.
  */
 void crew_run(struct crew *c, unsigned nodes, int64_t ms);
-/* … of everything but the mark; and one kind of step until it has nothing to do. */
+/* … of everything but the watermark; and one kind of step until it has nothing to do. */
 void crew_relay(struct crew *c, int node);
 void crew_work(struct crew *c, int node);
 
 size_t crew_deliveries_of(struct crew *c, uint64_t event); /* members, repeats counted */
 uint64_t crew_reached(struct crew *c, uint64_t event);     /* members: a bit each, up to 64 */
 int64_t crew_ask(struct crew *c, const char *sql);
-uint64_t crew_mark(struct crew *c);
+uint64_t crew_watermark(struct crew *c);

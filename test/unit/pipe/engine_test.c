@@ -49,7 +49,7 @@ static void what_was_undone_is_done_after_a_crash(void **state)
     world_engine(&w);
     uint64_t done = world_commit(&w, EVENT_POST_CREATED, 1, 1);
     world_run(&w);
-    engine_mark_step(w.engine);
+    engine_watermark_step(w.engine);
     uint64_t half = world_commit(&w, EVENT_POST_CREATED, 1, 2);
     world_run_relay(&w);
     engine_worker_step(w.engine);
@@ -58,7 +58,7 @@ static void what_was_undone_is_done_after_a_crash(void **state)
     failing = true;
     uint64_t failed = world_commit(&w, EVENT_FOLLOW_CREATED, 2, 3);
     world_run_relay(&w);
-    engine_worker_step(w.engine); /* failed, and not on the books when the process dies */
+    engine_worker_step(w.engine); /* failed, and not in the delivery store when the process dies */
     uint64_t never_seen = world_commit_unseen(&w, EVENT_POST_CREATED, 1, 4);
     world_crash(&w);
     failing = false;
@@ -69,7 +69,7 @@ static void what_was_undone_is_done_after_a_crash(void **state)
     uint64_t live = world_commit(&w, EVENT_POST_CREATED, 1, 5); /* goes live without a gap */
     world_run(&w);
     assert_true(engine_drained(w.engine));
-    assert_int_equal(world_deliveries_of(&w, done), 0); /* at or below the mark */
+    assert_int_equal(world_deliveries_of(&w, done), 0); /* at or below the watermark */
     assert_int_equal(world_deliveries_of(&w, half), 1200);
     assert_int_equal(world_deliveries_of(&w, failed), 1);
     assert_int_equal(world_deliveries_of(&w, never_seen), 1200);
@@ -136,7 +136,7 @@ static void settled_events_are_repeated_for_the_views_alone(void **state)
     for (uint64_t i = 0; i < 5; i++)
         world_commit(&w, EVENT_FOLLOW_CREATED, 1 + i, i);
     world_run(&w);
-    engine_mark_step(w.engine);
+    engine_watermark_step(w.engine);
     world_crash(&w);
     w.views.loaded_position = w.committed[1];
     world_engine(&w);
@@ -146,8 +146,9 @@ static void settled_events_are_repeated_for_the_views_alone(void **state)
     assert_true(engine_drained(w.engine));
 }
 
-/* A pending event with one delivery on the books: the other one is repeated, this one is not. */
-static void what_the_books_have_is_not_delivered_again_by_a_start(void **state)
+/* A pending event with one delivery in the delivery store: the other one is repeated, this one is
+ * not. */
+static void what_the_delivery_store_has_is_not_delivered_again_by_a_start(void **state)
 {
     (void)state;
     use_two_effects();
@@ -155,8 +156,8 @@ static void what_the_books_have_is_not_delivered_again_by_a_start(void **state)
     world_engine(&w);
     world_commit(&w, EVENT_FOLLOW_CREATED, 1, 1);
     world_run(&w);
-    assert_int_equal(world_booked(&w, DELIVERY_DELAYED), 1);
-    assert_int_equal(world_booked(&w, DELIVERY_WAITING), 1); /* of the same key */
+    assert_int_equal(world_recorded(&w, DELIVERY_DELAYED), 1);
+    assert_int_equal(world_recorded(&w, DELIVERY_WAITING), 1); /* of the same key */
     world_crash(&w);
     failing = false;
     world_engine(&w);
@@ -177,7 +178,7 @@ static void the_start_is_where_the_views_were_saved(void **state)
     for (size_t i = 0; i < 5; i++)
         ids[i] = world_commit(&w, EVENT_POST_CREATED, 1, i);
     world_run(&w);
-    engine_mark_step(w.engine);
+    engine_watermark_step(w.engine);
     world_crash(&w);
     w.log_count = 0;
     w.views.loaded_position = ids[1];
@@ -348,7 +349,7 @@ static void order_is_kept_over_a_bad_network(void **state)
         lossy_bus_calm(w.bus);
         world_drain(&w, 24 * 3600 * 1000);
         assert_true(engine_drained(w.engine));
-        assert_int_equal(world_booked(&w, DELIVERY_DEAD), 0);
+        assert_int_equal(world_recorded(&w, DELIVERY_DEAD), 0);
         uint64_t last[8] = {0};
         uint64_t reached[N] = {0};
         for (size_t i = 0; i < w.log_count; i++) {
@@ -398,7 +399,8 @@ static void a_message_that_comes_twice_is_worked_on_once(void **state)
     assert_int_equal(stats.bus_duplicates, 1);
 }
 
-/* The first copy fails and waits for the books; the second must not slip through meanwhile. */
+/* The first copy fails and waits for the delivery store; the second must not slip through
+ * meanwhile. */
 static void a_second_copy_of_a_failed_message_is_recognised(void **state)
 {
     (void)state;
@@ -416,7 +418,8 @@ static void a_second_copy_of_a_failed_message_is_recognised(void **state)
     for (int i = 0; i < 10; i++)
         engine_worker_step(w.engine);
     world_run(&w);
-    assert_int_equal(w.log_count, 0); /* it is on the books, and what follows waits behind it */
+    assert_int_equal(w.log_count,
+                     0); /* it is in the delivery store, and what follows waits behind it */
     world_drain(&w, 60 * 1000);
     assert_int_equal(w.log_count, 2);
     assert_int_equal(w.log[1].event, behind);
@@ -456,7 +459,7 @@ int main(void)
         TEST(what_was_undone_is_done_after_a_crash),
         TEST(the_start_is_where_the_views_were_saved),
         TEST(settled_events_are_repeated_for_the_views_alone),
-        TEST(what_the_books_have_is_not_delivered_again_by_a_start),
+        TEST(what_the_delivery_store_has_is_not_delivered_again_by_a_start),
         TEST(a_store_that_cannot_be_read_stops_the_start),
         TEST(an_empty_store_is_drained),
         TEST(the_numbers_tell_what_waits_where_and_for_how_long),

@@ -1,6 +1,6 @@
 /* All the engine's steps on threads of their own, with sinks that fail at random, lanes that stop
  * by themselves, an operator who interferes and a replay: in the end everything is delivered or on
- * the books, each person's events in their order.
+ * the delivery store, each person's events in their order.
  *
  * Time runs a hundred times as fast as the wall's, so that ladders and leases pass in a test's
  * time. Sleepers sleep until they are woken or due, like the server's threads: a wake-up that is
@@ -109,7 +109,7 @@ static void make_rules(void)
                              .lane = LANE_CLEANUP,
                              .priority = PRIORITY_CRITICAL,
                              .effect = EFFECT_TRUTH,
-                             .inbox = INBOX_BY_EVENT,
+                             .dedup = DEDUP_BY_EVENT,
                              .late_means = ""};
 }
 
@@ -190,12 +190,12 @@ static void *operate(void *arg)
             engine_pause(w.engine, false);
             break;
         case 3:
-            engine_brake(w.engine, true, true);
-            engine_brake(w.engine, false, false);
+            engine_guard(w.engine, true, true);
+            engine_guard(w.engine, false, false);
             break;
         default:
-            if (world_booked(&w, DELIVERY_DEAD))
-                world_redrive(&w, &(struct book_filter){.state = DELIVERY_DEAD});
+            if (world_recorded(&w, DELIVERY_DEAD))
+                world_redrive(&w, &(struct delivery_filter){.state = DELIVERY_DEAD});
         }
         sleep_until(clock_mono_us(&fast) + 3 * 1000 * SPEED, -1, 0);
     }
@@ -260,7 +260,7 @@ static void commit_all(void)
 
 static bool all_is_done(void)
 {
-    return engine_drained(w.engine) && world_booked(&w, DELIVERY_DEAD) == 0 &&
+    return engine_drained(w.engine) && world_recorded(&w, DELIVERY_DEAD) == 0 &&
            world_ask(&w, "SELECT COUNT(*) FROM deliveries WHERE state <= 3") == 0 &&
            world_ask(&w, "SELECT COUNT(*) FROM jobs WHERE state <= 1") == 0;
 }
@@ -272,12 +272,12 @@ static void tell_what_is_left(void)
     print_error("drained %d, undone %llu, blocked keys %llu, dead %zu, delayed %zu, retrying %zu, "
                 "waiting %zu, jobs %lld\n",
                 engine_drained(w.engine), (unsigned long long)stats.undone,
-                (unsigned long long)stats.blocked_keys, world_booked(&w, DELIVERY_DEAD),
-                world_booked(&w, DELIVERY_DELAYED), world_booked(&w, DELIVERY_RETRYING),
-                world_booked(&w, DELIVERY_WAITING),
+                (unsigned long long)stats.blocked_keys, world_recorded(&w, DELIVERY_DEAD),
+                world_recorded(&w, DELIVERY_DELAYED), world_recorded(&w, DELIVERY_RETRYING),
+                world_recorded(&w, DELIVERY_WAITING),
                 (long long)world_ask(&w, "SELECT COUNT(*) FROM jobs WHERE state <= 1"));
     for (int lane = 0; lane < LANE_COUNT; lane++)
-        print_error("%s: %llu units, %llu messages, breaker %d\n", stats.lanes[lane].name,
+        print_error("%s: %llu work items, %llu messages, breaker %d\n", stats.lanes[lane].name,
                     (unsigned long long)(stats.lanes[lane].backlog + stats.lanes[lane].in_flight),
                     (unsigned long long)world_held(&w, (enum lane)lane),
                     (int)stats.lanes[lane].breaker.state);
@@ -335,8 +335,8 @@ static void all_threads_together_lose_and_double_nothing(void **state)
     w.before_sink = deliver;
     for (uint64_t a = 0; a < PEOPLE; a++)
         w.followers[a] = a * 3; /* up to six pages of four */
-    w.config.hand_over_max = 64;
-    w.config.mark_every_ms = 100;
+    w.config.commit_queue_max = 64;
+    w.config.watermark_every_ms = 100;
     w.config.poll_every_ms = 3600 * 1000; /* who is not woken would sleep for long */
     w.config.lane_rate[LANE_CLEANUP] = 0;
     w.lane_limits[LANE_SMALL] = 100;
@@ -347,9 +347,9 @@ static void all_threads_together_lose_and_double_nothing(void **state)
 
     static const struct stepping steps[] = {
         {engine_relay_step, ENGINE_RELAY},
-        {engine_book_step, ENGINE_BOOKS},
+        {engine_recorder_step, ENGINE_RECORDER},
         {engine_replay_step, ENGINE_REPLAYS},
-        {engine_mark_step, -1},
+        {engine_watermark_step, -1},
         {engine_sample_step, -1},
     };
     static const struct stepping worker = {engine_worker_step, ENGINE_WORKERS};

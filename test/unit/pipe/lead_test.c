@@ -87,7 +87,7 @@ static void nobody_leads_and_nothing_happens(void **state)
         struct event_look look;
         engine_look(engine_of(i), post, &look);
         assert_int_equal(look.stage, STAGE_UNKNOWN);
-        engine_books_changed(engine_of(i));
+        engine_deliveries_changed(engine_of(i));
         engine_jobs_changed(engine_of(i));
         engine_resign(engine_of(i));
         assert_true(engine_relay_step(engine_of(i)) > c.clock.mono_us);
@@ -111,7 +111,7 @@ static void a_leader_alone_does_it_all(void **state)
     assert_true(engine_quiet(engine_of(0)));
     crew_run(&c, 1, 1100);
     assert_int_equal(pending(), 0);
-    assert_true(crew_mark(&c) >= follow);
+    assert_true(crew_watermark(&c) >= follow);
     assert_true(engine_drained(engine_of(0)));
     assert_int_equal(stats_of(0).undone, 0);
     assert_int_equal(waiting_on(ENGINE_REPORTS), 0);
@@ -172,7 +172,7 @@ static void followers_work_and_report(void **state)
     assert_int_equal(pending(), 0);
 }
 
-static void what_fails_elsewhere_is_on_the_books_here(void **state)
+static void what_fails_elsewhere_is_in_the_delivery_store_here(void **state)
 {
     (void)state;
     c.followers[1] = 3;
@@ -196,8 +196,8 @@ static void what_fails_elsewhere_is_on_the_books_here(void **state)
     assert_int_equal(crew_ask(&c, "SELECT count(*) FROM deliveries WHERE state <> 5"), 0);
 }
 
-/* Hopeful continuations of a fan-out that fails would be as many deliveries on the books as it has
- * pages. */
+/* Hopeful continuations of a fan-out that fails would be as many deliveries in the delivery store
+ * as it has pages. */
 static void a_failing_fan_out_elsewhere_is_few_deliveries(void **state)
 {
     (void)state;
@@ -209,11 +209,11 @@ static void a_failing_fan_out_elsewhere_is_few_deliveries(void **state)
     for (int i = 0; i < 100; i++) {
         crew_relay(&c, 0);
         crew_work(&c, 1);
-        engine_book_step(engine_of(0));
+        engine_recorder_step(engine_of(0));
         manual_clock_advance(&c.clock, 1);
     }
-    int64_t booked = crew_ask(&c, "SELECT count(*) FROM deliveries");
-    assert_true(booked >= 1 && booked <= 4);
+    int64_t recorded = crew_ask(&c, "SELECT count(*) FROM deliveries");
+    assert_true(recorded >= 1 && recorded <= 4);
     failing_node = -1;
     crew_run(&c, 7, 20000);
     assert_true(crew_reached(&c, post) == members(60));
@@ -253,7 +253,7 @@ static void a_lost_report_is_a_unit_sent_again(void **state)
     manual_clock_advance(&c.clock, 4000);
     crew_run(&c, 1, 10);
     assert_int_equal(stats_of(0).undone, 1);
-    assert_true(crew_mark(&c) < post);
+    assert_true(crew_watermark(&c) < post);
     assert_int_equal(pending(), 1);
     crew_run(&c, 7, 3000);
     assert_int_equal(crew_deliveries_of(&c, post), 6); /* twice, which sinks do not mind */
@@ -296,7 +296,7 @@ static void a_late_report_changes_nothing(void **state)
     assert_int_equal(bus_publish(c.bus, &report), OK); /* it comes twice */
     assert_int_equal(bus_publish(c.bus, &report), OK);
     bus_ack(c.bus, &report);
-    report.seat = UINT64_MAX; /* and one of no seat, no rule, no kind */
+    report.slot = UINT64_MAX; /* and one of no slot, no rule, no kind */
     assert_int_equal(bus_publish(c.bus, &report), OK);
     report.rule = 999;
     assert_int_equal(bus_publish(c.bus, &report), OK);
@@ -355,7 +355,7 @@ static void a_new_leader_takes_over_in_mid_flight(void **state)
     uint64_t third = crew_commit(&c, EVENT_FOLLOW_CREATED, 2);
     crew_run(&c, 1, 1200);
     assert_int_equal(pending(), 3); /* it may do what it likes: nothing is settled by it */
-    assert_int_equal(crew_mark(&c), 0);
+    assert_int_equal(crew_watermark(&c), 0);
     assert_true(engine_must_resign(engine_of(0)));
     engine_resign(engine_of(0));
     assert_false(engine_must_resign(engine_of(0)));
@@ -368,7 +368,7 @@ static void a_new_leader_takes_over_in_mid_flight(void **state)
     assert_int_equal(stats_of(2).undone, 0);
 }
 
-static void units_and_reports_of_former_terms_are_passed_over(void **state)
+static void work_items_and_reports_of_former_terms_are_passed_over(void **state)
 {
     (void)state;
     c.followers[1] = 3;
@@ -378,7 +378,7 @@ static void units_and_reports_of_former_terms_are_passed_over(void **state)
     crew_work(&c, 1); /* its report is of term 1 */
     uint64_t other = crew_commit(&c, EVENT_POST_CREATED, 1);
     manual_clock_advance(&c.clock, 30);
-    crew_relay(&c, 0); /* hears it, and sends a unit that nobody takes in time */
+    crew_relay(&c, 0); /* hears it, and sends a work item that nobody takes in time */
     assert_int_equal(waiting_on(LANE_SMALL), 1);
     crew_kill(&c, 0);
     assert_int_equal(crew_lead(&c, 2), OK);
@@ -399,7 +399,7 @@ static struct bus_message take_report(void)
     return report;
 }
 
-/* Another leader has the same event in the same seat. */
+/* Another leader has the same event in the same slot. */
 static void a_report_to_a_former_leader_is_not_the_next_ones(void **state)
 {
     (void)state;
@@ -422,7 +422,7 @@ static void a_report_to_a_former_leader_is_not_the_next_ones(void **state)
     assert_int_equal(crew_deliveries_of(&c, post), 6);
 }
 
-/* The same node, the same term, the same seats: what was told of before must not count now. */
+/* The same node, the same term, the same slots: what was told of before must not count now. */
 static void leading_again_in_the_same_term_begins_anew(void **state)
 {
     (void)state;
@@ -446,23 +446,23 @@ static void leading_again_in_the_same_term_begins_anew(void **state)
     assert_int_equal(pending(), 0);
 }
 
-static void a_unit_of_a_newer_term_ends_a_leaders_time(void **state)
+static void a_work_item_of_a_newer_term_ends_a_leaders_time(void **state)
 {
     (void)state;
     assert_int_equal(crew_lead(&c, 0), OK);
-    struct bus_message unit = {.lane = LANE_GRAPH,
+    struct bus_message item = {.lane = LANE_GRAPH,
                                .term = c.term + 1,
                                .rule = 1,
                                .event = {.id = 5, .type = EVENT_FOLLOW_CREATED, .actor = 3}};
-    assert_int_equal(bus_publish(c.bus, &unit), OK);
+    assert_int_equal(bus_publish(c.bus, &item), OK);
     crew_work(&c, 0);
     assert_true(engine_must_resign(engine_of(0)));
     assert_int_equal(crew_deliveries_of(&c, 5), 1); /* worked on like any other node would */
     assert_int_equal(waiting_on(ENGINE_REPORTS), 1);
 }
 
-/* It was stopped for longer than its lease lasts. What another leader put on the books meanwhile it
- * does not know, and must not overtake. */
+/* It was stopped for longer than its lease lasts. What another leader put in the delivery store
+ * meanwhile it does not know, and must not overtake. */
 static void a_leader_whose_time_is_over_sends_nothing(void **state)
 {
     (void)state;
@@ -483,11 +483,11 @@ static void a_leader_whose_time_is_over_sends_nothing(void **state)
 static void what_only_newer_programs_know_is_left_to_them(void **state)
 {
     (void)state;
-    struct bus_message unit = {.lane = LANE_GRAPH, .term = 1, .rule = 77};
-    assert_int_equal(bus_publish(c.bus, &unit), OK);
-    unit.rule = 1; /* another rule than it means there */
-    unit.event.type = EVENT_POST_CREATED;
-    assert_int_equal(bus_publish(c.bus, &unit), OK);
+    struct bus_message item = {.lane = LANE_GRAPH, .term = 1, .rule = 77};
+    assert_int_equal(bus_publish(c.bus, &item), OK);
+    item.rule = 1; /* another rule than it means there */
+    item.event.type = EVENT_POST_CREATED;
+    assert_int_equal(bus_publish(c.bus, &item), OK);
     crew_work(&c, 1);
     assert_int_equal(stats_of(1).unknown_rules, 2);
     assert_int_equal(waiting_on(LANE_GRAPH), 2);
@@ -556,19 +556,19 @@ static void nothing_is_settled_before_the_views_are_saved(void **state)
     uint64_t post = crew_commit(&c, EVENT_POST_CREATED, 1);
     crew_run(&c, 1, 3000);
     assert_int_equal(crew_deliveries_of(&c, post), 1);
-    assert_int_equal(crew_mark(&c), 0);
+    assert_int_equal(crew_watermark(&c), 0);
     assert_int_equal(pending(), 1);
     assert_false(engine_must_resign(engine_of(0)));
     c.save_error = OK;
     uint64_t saves = c.saves;
     crew_run(&c, 1, 1100);
-    assert_true(crew_mark(&c) >= post);
+    assert_true(crew_watermark(&c) >= post);
     assert_int_equal(pending(), 0);
     assert_int_equal(c.saves, saves + 1);
-    uint64_t mark = crew_mark(&c);
+    uint64_t watermark = crew_watermark(&c);
     crew_run(&c, 1, 5000); /* nothing to settle: nothing is saved, however the horizon moves */
     assert_int_equal(c.saves, saves + 1);
-    assert_int_equal(crew_mark(&c), mark);
+    assert_int_equal(crew_watermark(&c), watermark);
 }
 
 static void what_the_views_lost_is_delivered_again(void **state)
@@ -595,8 +595,8 @@ static void what_the_views_lost_is_delivered_again(void **state)
     assert_int_equal(pending(), 0);
 }
 
-/* A retry that succeeded is done on the books only when the views have a second copy of it; what
- * does not rest on them is not held up. */
+/* A retry that succeeded is done in the delivery store only when the views have a second copy of
+ * it; what does not rest on them is not held up. */
 static void a_retry_is_done_when_the_views_are_safe(void **state)
 {
     (void)state;
@@ -666,17 +666,17 @@ int main(void)
         TEST(a_leader_alone_does_it_all),
         TEST(a_lead_that_fails_leaves_nothing_behind),
         TEST(followers_work_and_report),
-        TEST(what_fails_elsewhere_is_on_the_books_here),
+        TEST(what_fails_elsewhere_is_in_the_delivery_store_here),
         TEST(a_failing_fan_out_elsewhere_is_few_deliveries),
         TEST(a_lost_report_is_a_unit_sent_again),
         TEST(a_lost_word_ahead_loses_nobody),
         TEST(a_late_report_changes_nothing),
         TEST(who_cannot_report_does_it_again),
         TEST(a_new_leader_takes_over_in_mid_flight),
-        TEST(units_and_reports_of_former_terms_are_passed_over),
+        TEST(work_items_and_reports_of_former_terms_are_passed_over),
         TEST(a_report_to_a_former_leader_is_not_the_next_ones),
         TEST(leading_again_in_the_same_term_begins_anew),
-        TEST(a_unit_of_a_newer_term_ends_a_leaders_time),
+        TEST(a_work_item_of_a_newer_term_ends_a_leaders_time),
         TEST(a_leader_whose_time_is_over_sends_nothing),
         TEST(what_only_newer_programs_know_is_left_to_them),
         TEST(events_wait_for_the_horizon_and_come_in_order),

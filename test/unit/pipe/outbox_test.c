@@ -14,6 +14,11 @@
 static struct world w;
 static struct outbox_slice slice;
 
+static enum err write_plainly(void *db, tx_fn run, void *arg)
+{
+    return db_write(db, run, arg, NULL);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -103,31 +108,31 @@ static void claims_are_by_state_whatever_the_id(void **state)
     assert_int_equal(slice.states[1], OUTBOX_SETTLED);
 }
 
-static enum err book_one(struct tx *tx, void *arg)
+static enum err record_one(struct tx *tx, void *arg)
 {
     const uint64_t *event = arg;
-    struct booking b = {.kind = BOOK_FAIL,
-                        .state = DELIVERY_DELAYED,
-                        .event = {.id = *event, .type = EVENT_POST_CREATED, .version = 1},
-                        .consumer = "timelines",
-                        .lane = LANE_SMALL,
-                        .tries = 1,
-                        .due_ms = 5,
-                        .reason = "TIMEOUT"};
-    return book_write(tx, &b, 1, 1, 1);
+    struct delivery_record b = {.kind = RECORD_FAIL,
+                                .state = DELIVERY_DELAYED,
+                                .event = {.id = *event, .type = EVENT_POST_CREATED, .version = 1},
+                                .consumer = "timelines",
+                                .lane = LANE_SMALL,
+                                .tries = 1,
+                                .due_ms = 5,
+                                .reason = "TIMEOUT"};
+    return delivery_store_write(tx, &b, 1, 1, 1);
 }
 
-static void reading_again_tells_what_the_books_have(void **state)
+static void reading_again_tells_what_the_delivery_store_has(void **state)
 {
     (void)state;
     commit_many(3);
-    assert_int_equal(db_write(&w.db, book_one, &w.committed[1], NULL), OK);
+    assert_int_equal(db_write(&w.db, record_one, &w.committed[1], NULL), OK);
     assert_int_equal(outbox_read_again(&w.db, 0, INT64_MAX, 9, &slice), OK);
-    assert_int_equal(slice.booked_count, 1);
-    assert_int_equal(slice.booked[0].event, w.committed[1]);
-    assert_string_equal(slice.booked[0].consumer, "timelines");
+    assert_int_equal(slice.recorded_count, 1);
+    assert_int_equal(slice.recorded[0].event, w.committed[1]);
+    assert_string_equal(slice.recorded[0].consumer, "timelines");
     assert_int_equal(outbox_read_again(&w.db, w.committed[1], INT64_MAX, 9, &slice), OK);
-    assert_int_equal(slice.booked_count, 0);
+    assert_int_equal(slice.recorded_count, 0);
 }
 
 static void a_read_that_fails_gives_nothing(void **state)
@@ -142,38 +147,38 @@ static void a_read_that_fails_gives_nothing(void **state)
     assert_int_equal(outbox_look(&w.db, 0, &found), ERR_UNAVAILABLE);
 }
 
-static void a_start_finds_the_mark_and_what_lies_above(void **state)
+static void a_start_finds_the_watermark_and_what_lies_above(void **state)
 {
     (void)state;
     struct outbox_found found;
     assert_int_equal(outbox_look(&w.db, 0, &found), OK);
-    assert_int_equal(found.mark, 0);
+    assert_int_equal(found.watermark, 0);
     assert_int_equal(found.first, 0);
     assert_int_equal(found.last, 0);
     commit_many(5);
     world_commit(&w, EVENT_FOLLOW_CREATED, 1, 1);
     uint64_t settled;
-    assert_int_equal(outbox_settle(&w.db, 0, w.committed[1], 100, &settled), OK);
+    assert_int_equal(outbox_settle(write_plainly, &w.db, 0, w.committed[1], 100, &settled), OK);
     assert_int_equal(outbox_look(&w.db, 0, &found), OK);
-    assert_int_equal(found.mark, w.committed[1]);
+    assert_int_equal(found.watermark, w.committed[1]);
     assert_int_equal(found.first, w.committed[2]);
     assert_int_equal(found.last, w.committed[5]);
     assert_int_equal(found.above[EVENT_POST_CREATED], 3);
     assert_int_equal(found.above[EVENT_FOLLOW_CREATED], 1);
     assert_int_equal(outbox_look(&w.db, w.committed[0], &found), OK); /* the views know less */
-    assert_int_equal(found.mark, w.committed[1]);
+    assert_int_equal(found.watermark, w.committed[1]);
     assert_int_equal(found.first, w.committed[1]);
     assert_int_equal(found.above[EVENT_POST_CREATED], 4);
 }
 
-static void a_damaged_mark_begins_at_the_beginning(void **state)
+static void a_damaged_watermark_begins_at_the_beginning(void **state)
 {
     (void)state;
     commit_many(2);
     world_do(&w, "INSERT INTO meta (name, value) VALUES ('done_through', 'soon')");
     struct outbox_found found;
     assert_int_equal(outbox_look(&w.db, 0, &found), OK);
-    assert_int_equal(found.mark, 0);
+    assert_int_equal(found.watermark, 0);
     assert_int_equal(found.first, w.committed[0]);
 }
 
@@ -184,15 +189,17 @@ static void settling_goes_in_slices_and_counts(void **state)
     manual_clock_advance(&w.manual, 1000); /* a gap in the ids */
     commit_many(5);
     uint64_t settled = 0;
-    assert_int_equal(outbox_settle(&w.db, 0, w.committed[19], 10, &settled), OK);
+    assert_int_equal(outbox_settle(write_plainly, &w.db, 0, w.committed[19], 10, &settled), OK);
     assert_int_equal(settled, w.committed[9]);
     assert_int_equal(pending(), 15);
-    assert_int_equal(world_mark(&w), settled);
-    assert_int_equal(outbox_settle(&w.db, settled, w.committed[19], 10, &settled), OK);
+    assert_int_equal(world_watermark(&w), settled);
+    assert_int_equal(outbox_settle(write_plainly, &w.db, settled, w.committed[19], 10, &settled),
+                     OK);
     assert_int_equal(settled, w.committed[19]);
     assert_int_equal(pending(), 5);
-    assert_int_equal(outbox_settle(&w.db, settled, w.committed[19] + 1, 10, &settled), OK);
-    assert_int_equal(settled, w.committed[19] + 1); /* nothing was there: the mark goes on */
+    assert_int_equal(
+        outbox_settle(write_plainly, &w.db, settled, w.committed[19] + 1, 10, &settled), OK);
+    assert_int_equal(settled, w.committed[19] + 1); /* nothing was there: the watermark goes on */
     assert_int_equal(pending(), 5);
     assert_int_equal(world_ask(&w, "SELECT count FROM event_counts WHERE state = 'settled'"), 20);
 }
@@ -203,9 +210,10 @@ static void a_settling_whose_reply_is_lost_counts_once(void **state)
     commit_many(5);
     uint64_t settled = 0;
     w.faults->lose_replies = 1;
-    assert_int_equal(outbox_settle(&w.db, 0, w.committed[4], 10, &settled), ERR_UNKNOWN_COMMIT);
+    assert_int_equal(outbox_settle(write_plainly, &w.db, 0, w.committed[4], 10, &settled),
+                     ERR_UNKNOWN_COMMIT);
     assert_int_equal(settled, 0);
-    assert_int_equal(outbox_settle(&w.db, 0, w.committed[4], 10, &settled), OK);
+    assert_int_equal(outbox_settle(write_plainly, &w.db, 0, w.committed[4], 10, &settled), OK);
     assert_int_equal(settled, w.committed[4]);
     assert_int_equal(world_ask(&w, "SELECT count FROM event_counts WHERE state = 'settled'"), 5);
 }
@@ -216,27 +224,27 @@ static void trimming_takes_the_oldest_settled_rows_up_to_the_bound(void **state)
     commit_many(30);
     world_do(&w, "UPDATE outbox SET state = 2 WHERE id = (SELECT MIN(id) FROM outbox)");
     uint64_t settled;
-    assert_int_equal(outbox_settle(&w.db, 0, w.committed[27], 100, &settled), OK);
+    assert_int_equal(outbox_settle(write_plainly, &w.db, 0, w.committed[27], 100, &settled), OK);
     size_t removed;
     uint64_t after = 0;
-    assert_int_equal(outbox_trim(&w.db, &after, w.committed[24], 10, &removed), OK);
+    assert_int_equal(outbox_trim(write_plainly, &w.db, &after, w.committed[24], 10, &removed), OK);
     assert_int_equal(removed, 10);
     assert_int_equal(after, w.committed[10]);
     assert_int_equal(world_ask(&w, "SELECT MIN(id) FROM outbox"), w.committed[0]); /* parked */
-    assert_int_equal(outbox_trim(&w.db, &after, w.committed[24], 100, &removed), OK);
+    assert_int_equal(outbox_trim(write_plainly, &w.db, &after, w.committed[24], 100, &removed), OK);
     assert_int_equal(removed, 14);
     assert_int_equal(after, w.committed[24]);
-    assert_int_equal(outbox_trim(&w.db, &after, INT64_MAX, 100, &removed), OK);
+    assert_int_equal(outbox_trim(write_plainly, &w.db, &after, INT64_MAX, 100, &removed), OK);
     assert_int_equal(removed, 3);
-    assert_int_equal(outbox_trim(&w.db, &after, INT64_MAX, 100, &removed), OK);
+    assert_int_equal(outbox_trim(write_plainly, &w.db, &after, INT64_MAX, 100, &removed), OK);
     assert_int_equal(removed, 0);
     assert_int_equal(world_outbox_count(&w), 3); /* parked, and two pending */
     assert_int_equal(world_ask(&w, "SELECT count FROM event_counts WHERE state = 'archived'"), 27);
     world_do(&w, "UPDATE outbox SET state = 1 WHERE state = 2");
-    assert_int_equal(outbox_trim(&w.db, &after, INT64_MAX, 100, &removed), OK);
+    assert_int_equal(outbox_trim(write_plainly, &w.db, &after, INT64_MAX, 100, &removed), OK);
     assert_int_equal(removed, 0); /* what lies below is not looked at again … */
     after = 0;
-    assert_int_equal(outbox_trim(&w.db, &after, INT64_MAX, 100, &removed), OK);
+    assert_int_equal(outbox_trim(write_plainly, &w.db, &after, INT64_MAX, 100, &removed), OK);
     assert_int_equal(removed, 1); /* … until somebody says that it changed */
 }
 
@@ -249,10 +257,10 @@ int main(void)
         TEST(a_slice_has_a_limit),
         TEST(strange_rows_are_told_apart),
         TEST(claims_are_by_state_whatever_the_id),
-        TEST(reading_again_tells_what_the_books_have),
+        TEST(reading_again_tells_what_the_delivery_store_has),
         TEST(a_read_that_fails_gives_nothing),
-        TEST(a_start_finds_the_mark_and_what_lies_above),
-        TEST(a_damaged_mark_begins_at_the_beginning),
+        TEST(a_start_finds_the_watermark_and_what_lies_above),
+        TEST(a_damaged_watermark_begins_at_the_beginning),
         TEST(settling_goes_in_slices_and_counts),
         TEST(a_settling_whose_reply_is_lost_counts_once),
         TEST(trimming_takes_the_oldest_settled_rows_up_to_the_bound),

@@ -94,7 +94,7 @@ static void passing_events_are_not_the_engines(void **state)
 static void what_the_queue_dropped_is_read_from_the_table(void **state)
 {
     (void)state;
-    w.config.hand_over_max = 8;
+    w.config.commit_queue_max = 8;
     world_engine(&w);
     for (uint64_t i = 0; i < 1000; i++)
         world_commit(&w, EVENT_POST_CREATED, i % WORLD_AUTHORS, i);
@@ -112,7 +112,7 @@ static void catching_up_loses_doubles_and_reorders_nothing(void **state)
         set_up(NULL);
         struct rand r;
         rand_seed(&r, seed);
-        w.config.hand_over_max = 1 + rand_below(&r, 40);
+        w.config.commit_queue_max = 1 + rand_below(&r, 40);
         world_engine(&w);
         size_t events = 0;
         while (events < 600) {
@@ -134,7 +134,7 @@ static void catching_up_loses_doubles_and_reorders_nothing(void **state)
 static void nothing_is_taken_before_it_was_offered(void **state)
 {
     (void)state;
-    w.config.hand_over_max = 1;
+    w.config.commit_queue_max = 1;
     world_engine(&w);
     world_commit(&w, EVENT_POST_CREATED, 1, 1);
     uint64_t second = world_commit(&w, EVENT_POST_CREATED, 1, 2); /* dropped: the table is read */
@@ -150,7 +150,7 @@ static void nothing_is_taken_before_it_was_offered(void **state)
 static void a_failing_read_is_tried_again(void **state)
 {
     (void)state;
-    w.config.hand_over_max = 1;
+    w.config.commit_queue_max = 1;
     world_engine(&w);
     for (uint64_t i = 0; i < 5; i++)
         world_commit(&w, EVENT_POST_CREATED, 1, i);
@@ -166,7 +166,7 @@ static void a_failing_read_is_tried_again(void **state)
     assert_all_delivered_once_in_order(5);
 }
 
-static void a_full_lane_is_owed_and_does_not_hold_up_the_others(void **state)
+static void a_full_lane_keeps_work_ready_and_does_not_hold_up_the_others(void **state)
 {
     (void)state;
     w.lane_limits[LANE_CLEANUP] = 10;
@@ -200,7 +200,7 @@ static void a_full_lane_is_owed_and_does_not_hold_up_the_others(void **state)
     assert_true(world_held(&w, LANE_CLEANUP) == 0);
 }
 
-static void owed_messages_of_all_lanes_come_once_at_random_limits(void **state)
+static void ready_messages_of_all_lanes_come_once_at_random_limits(void **state)
 {
     (void)state;
     world_done(&w);
@@ -211,7 +211,7 @@ static void owed_messages_of_all_lanes_come_once_at_random_limits(void **state)
         for (int lane = 0; lane < LANE_COUNT; lane++)
             w.lane_limits[lane] = 1 + rand_below(&r, 20);
         w.config.lane_rate[LANE_CLEANUP] = 0;
-        w.config.hand_over_max = 1 + rand_below(&r, 300);
+        w.config.commit_queue_max = 1 + rand_below(&r, 300);
         world_engine(&w);
         const enum event_type types[] = {EVENT_POST_CREATED, EVENT_POST_DELETED,
                                          EVENT_FOLLOW_CREATED, EVENT_ACCOUNT_CREATED};
@@ -248,7 +248,7 @@ static void owed_messages_of_all_lanes_come_once_at_random_limits(void **state)
 
 static uint64_t states(enum delivery_state state)
 {
-    return world_booked(&w, state);
+    return world_recorded(&w, state);
 }
 
 static void a_poison_row_is_parked_and_blocks_nothing(void **state)
@@ -292,9 +292,9 @@ static void a_parked_event_that_is_released_is_delivered_once(void **state)
     uint64_t strange = world_commit_strange(&w, "future.thing", 1);
     world_engine(&w);
     world_run(&w);
-    engine_mark_step(w.engine);
-    assert_int_equal(world_mark(&w), strange);
-    const struct book_filter all = {.state = DELIVERY_PARKED};
+    engine_watermark_step(w.engine);
+    assert_int_equal(world_watermark(&w), strange);
+    const struct delivery_filter all = {.state = DELIVERY_PARKED};
     assert_int_equal(world_release(&w, &all), 0); /* still a stranger */
     learn();
     assert_int_equal(world_release(&w, &all), 1);
@@ -314,16 +314,16 @@ static enum err never(struct world *world, const struct event *e, const uint64_t
     return ERR_UNAVAILABLE;
 }
 
-static void a_released_event_that_fails_is_settled_and_on_the_books(void **state)
+static void a_released_event_that_fails_is_settled_and_in_the_delivery_store(void **state)
 {
     (void)state;
     uint64_t strange = world_commit_strange(&w, "future.thing", 1);
     world_engine(&w);
     world_run(&w);
-    engine_mark_step(w.engine);
+    engine_watermark_step(w.engine);
     learn();
     w.before_sink = never;
-    assert_int_equal(world_release(&w, &(struct book_filter){.state = DELIVERY_PARKED}), 1);
+    assert_int_equal(world_release(&w, &(struct delivery_filter){.state = DELIVERY_PARKED}), 1);
     world_pass(&w, 1500);
     assert_int_equal(states(DELIVERY_DELAYED), 1);
     assert_int_equal(world_ask(&w, "SELECT state FROM outbox"), 1);
@@ -332,9 +332,9 @@ static void a_released_event_that_fails_is_settled_and_on_the_books(void **state
     assert_int_equal(world_deliveries_of(&w, strange), 3);
 }
 
-/* Its release comes while the mark is held below it by an older event. The mark passes it later and
- * must not take it for one that was delivered. */
-static void a_release_above_the_mark_is_not_lost(void **state)
+/* Its release comes while the watermark is held below it by an older event. The watermark passes it
+ * later and must not take it for one that was delivered. */
+static void a_release_above_the_watermark_is_not_lost(void **state)
 {
     (void)state;
     world_engine(&w);
@@ -348,13 +348,13 @@ static void a_release_above_the_mark_is_not_lost(void **state)
     world_run(&w);
     assert_int_equal(states(DELIVERY_PARKED), 1);
     learn();
-    assert_int_equal(world_release(&w, &(struct book_filter){.state = DELIVERY_PARKED}), 1);
+    assert_int_equal(world_release(&w, &(struct delivery_filter){.state = DELIVERY_PARKED}), 1);
     world_pass(&w, 2000);
     assert_int_equal(w.log_count, 0);
     engine_stop_lane(w.engine, LANE_SMALL, false);
     for (int i = 0; i < 5; i++) {
         world_pass(&w, 1000);
-        engine_mark_step(w.engine);
+        engine_watermark_step(w.engine);
     }
     assert_int_equal(world_deliveries_of(&w, slow), 3);
     assert_int_equal(world_deliveries_of(&w, strange), 3);
@@ -375,16 +375,16 @@ static void a_release_survives_a_crash_and_is_not_doubled(void **state)
     uint64_t strange = world_commit_strange(&w, "future.thing", 1);
     world_engine(&w);
     world_run(&w);
-    engine_mark_step(w.engine);
-    assert_int_equal(world_mark(&w), strange);
+    engine_watermark_step(w.engine);
+    assert_int_equal(world_watermark(&w), strange);
     learn();
     world_crash(&w);
-    assert_int_equal(world_release(&w, &(struct book_filter){.state = DELIVERY_PARKED}), 1);
+    assert_int_equal(world_release(&w, &(struct delivery_filter){.state = DELIVERY_PARKED}), 1);
     w.views.loaded_position = w.saved_position = first;
     world_engine(&w);
     for (int i = 0; i < 4; i++) {
         world_pass(&w, 1000);
-        engine_mark_step(w.engine);
+        engine_watermark_step(w.engine);
     }
     assert_int_equal(world_deliveries_of(&w, strange), 3);
     assert_true(engine_drained(w.engine));
@@ -392,13 +392,13 @@ static void a_release_survives_a_crash_and_is_not_doubled(void **state)
 
 /* Released by a newer program that was then taken back: it is parked again and does not stand in
  * the way of others. */
-static void a_pending_row_below_the_mark_that_cannot_be_read_is_parked_again(void **state)
+static void a_pending_row_below_the_watermark_that_cannot_be_read_is_parked_again(void **state)
 {
     (void)state;
     uint64_t strange = world_commit_strange(&w, "future.thing", 1);
     world_engine(&w);
     world_run(&w);
-    engine_mark_step(w.engine);
+    engine_watermark_step(w.engine);
     world_do(&w, "UPDATE outbox SET state = 0; UPDATE deliveries SET state = 9; "
                  "UPDATE delivery_counts SET state = 9, reason = ''");
     world_pass(&w, 3000);
@@ -414,12 +414,12 @@ static void when_too_much_is_undone_events_wait_in_the_table(void **state)
     (void)state;
     w.log_off = true;
     world_engine(&w);
-    struct flight *f = &w.engine->flight;
+    struct inflight *f = &w.engine->inflight;
     f->max = 100;
     for (uint64_t i = 0; i < 300; i++)
         world_commit(&w, EVENT_POST_CREATED, 1, i);
     assert_true(engine_relay_step(w.engine) <= w.manual.mono_us);
-    assert_true(engine_relay_step(w.engine) > w.manual.mono_us); /* until a seat is free */
+    assert_true(engine_relay_step(w.engine) > w.manual.mono_us); /* until a slot is free */
     struct engine_stats stats;
     engine_stats(w.engine, &stats);
     assert_int_equal(stats.events_taken, 100);
@@ -431,8 +431,8 @@ static void when_too_much_is_undone_events_wait_in_the_table(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
-/* Half a million events of a stopped lane take every seat; then they go to the books. */
-static void a_stopped_lane_leaves_seats_to_the_others(void **state)
+/* Half a million events of a stopped lane take every slot; then they go to the delivery store. */
+static void a_stopped_lane_leaves_slots_to_the_others(void **state)
 {
     (void)state;
     w.followers[1] = 1;
@@ -462,15 +462,15 @@ int main(void)
         TEST(catching_up_loses_doubles_and_reorders_nothing),
         TEST(nothing_is_taken_before_it_was_offered),
         TEST(a_failing_read_is_tried_again),
-        TEST(a_full_lane_is_owed_and_does_not_hold_up_the_others),
-        TEST(owed_messages_of_all_lanes_come_once_at_random_limits),
+        TEST(a_full_lane_keeps_work_ready_and_does_not_hold_up_the_others),
+        TEST(ready_messages_of_all_lanes_come_once_at_random_limits),
         TEST(a_poison_row_is_parked_and_blocks_nothing),
         TEST(a_parked_event_that_is_released_is_delivered_once),
-        TEST(a_released_event_that_fails_is_settled_and_on_the_books),
-        TEST(a_release_above_the_mark_is_not_lost),
+        TEST(a_released_event_that_fails_is_settled_and_in_the_delivery_store),
+        TEST(a_release_above_the_watermark_is_not_lost),
         TEST(a_release_survives_a_crash_and_is_not_doubled),
-        TEST(a_pending_row_below_the_mark_that_cannot_be_read_is_parked_again),
-        TEST(a_stopped_lane_leaves_seats_to_the_others),
+        TEST(a_pending_row_below_the_watermark_that_cannot_be_read_is_parked_again),
+        TEST(a_stopped_lane_leaves_slots_to_the_others),
         TEST(when_too_much_is_undone_events_wait_in_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

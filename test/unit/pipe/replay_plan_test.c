@@ -168,19 +168,19 @@ static void what_cannot_be_read_is_passed_over_and_told(void **state)
 static enum err run_remember(struct tx *tx, void *arg)
 {
     const uint64_t *events = arg; /* done, unknown, given back */
-    struct inbox_ring ring;
-    inbox_ring_init(&ring, 7 * INT64_C(86400000));
-    enum err e = inbox_turn(tx, &ring, NOW_MS);
+    struct dedup dedup;
+    dedup_init(&dedup, 7 * INT64_C(86400000));
+    enum err e = dedup_begin(tx, &dedup, NOW_MS);
     for (int i = 0; !e && i < 3; i++) {
         struct event event = {.id = events[i], .type = EVENT_POST_CREATED, .actor = ANN};
-        struct inbox_key key;
-        enum inbox_answer answer;
-        inbox_key_of(&rules[1], &event, ANN, &key);
-        e = inbox_claim(tx, &ring, "beta", &key, NOW_MS, &answer);
+        struct dedup_key key;
+        enum dedup_answer answer;
+        dedup_key_of(&rules[1], &event, ANN, &key);
+        e = dedup_claim(tx, &dedup, "beta", &key, NOW_MS, &answer);
         if (!e && i == 0)
-            e = inbox_confirm(tx, "beta", &key);
+            e = dedup_confirm(tx, "beta", &key);
         if (!e && i == 2)
-            e = inbox_give_back(tx, "beta", &key);
+            e = dedup_give_back(tx, "beta", &key);
     }
     return e;
 }

@@ -97,10 +97,10 @@ static void it_rests_while_live_is_late(void **state)
     wait_ms(f, 1000);
     assert_int_equal(look(f, job).counts.seen, 10);
     assert_int_equal(f->begun_count, 10);
-    f->braked = true;
+    f->guarded = true;
     wait_ms(f, 1000);
     assert_string_equal(look(f, job).note, "the store is at risk");
-    f->late = f->braked = false;
+    f->late = f->guarded = false;
     wait_ms(f, 500); /* it looks once a second */
     assert_int_equal(f->begun_count, 10);
     wait_ms(f, 500);
@@ -583,7 +583,7 @@ static void outcomes_come_from_any_thread(void **state)
     struct fixture *f = *state;
     struct crowd *c = calloc(1, sizeof *c);
     struct replay_host host = {
-        .ctx = c, .begin = crowd_begin, .live_is_late = never, .braked = never, .wake = nothing};
+        .ctx = c, .begin = crowd_begin, .live_is_late = never, .guarded = never, .wake = nothing};
     pthread_t threads[CROWD_THREADS];
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->more, NULL);

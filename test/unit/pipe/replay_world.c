@@ -16,7 +16,7 @@ const struct rule rules[RULE_COUNT] = {
      .audience = TO_ACTOR,
      .effect = EFFECT_OUTSIDE,
      .channel = "email",
-     .inbox = INBOX_BY_EVENT},
+     .dedup = DEDUP_BY_EVENT},
     {.consumer = "alpha", .on = EVENT_FOLLOW_CREATED, .audience = TO_ACTOR},
     {.consumer = "beta", .on = EVENT_FOLLOW_CREATED, .audience = TO_ACTOR, .effect = EFFECT_TRUTH},
     {.consumer = "beta",
@@ -54,9 +54,9 @@ static bool host_is_late(void *ctx)
     return ((struct fixture *)ctx)->late;
 }
 
-static bool host_is_braked(void *ctx)
+static bool host_is_guarded(void *ctx)
 {
-    return ((struct fixture *)ctx)->braked;
+    return ((struct fixture *)ctx)->guarded;
 }
 
 static void host_wake(void *ctx)
@@ -79,7 +79,7 @@ static void start(struct fixture *f)
     struct replay_host host = {.ctx = f,
                                .begin = host_begin,
                                .live_is_late = host_is_late,
-                               .braked = host_is_braked,
+                               .guarded = host_is_guarded,
                                .wake = host_wake};
     f->replays = replays_new(f->db, &f->clock.clock, rules, RULE_COUNT, host);
 }

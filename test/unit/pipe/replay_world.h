@@ -40,7 +40,7 @@ struct fixture {
     size_t begun_count;
     size_t room; /* events the host takes at most in all */
     bool tells;  /* at once, from inside begin */
-    bool late, braked;
+    bool late, guarded;
     unsigned wakes;
 };
 

@@ -78,7 +78,8 @@ static void every_rule_has_its_cells(void **state)
     assert_true(cell("timelines", "small").visible);
 }
 
-/* The same number whether the event waits in the queue, in the table, on the bus or on the books.
+/* The same number whether the event waits in the queue, in the table, on the bus or in the delivery
+ * store.
  */
 static void an_event_ages_wherever_it_waits(void **state)
 {
@@ -96,7 +97,7 @@ static void an_event_ages_wherever_it_waits(void **state)
     failing = true;
     world_run(&w);
     struct freshness_cell c = cell("timelines", "small");
-    assert_int_equal(c.oldest_age_ms, 2000); /* on the books */
+    assert_int_equal(c.oldest_age_ms, 2000); /* in the delivery store */
     assert_int_equal(c.delayed, 1);
     assert_int_equal(c.backlog, 0);
     failing = false;
@@ -127,7 +128,7 @@ static void what_was_found_at_the_start_ages_too(void **state)
 static void what_overflowed_ages_too(void **state)
 {
     (void)state;
-    w.config.hand_over_max = 4;
+    w.config.commit_queue_max = 4;
     world_engine(&w);
     for (uint64_t i = 0; i < 300; i++)
         world_commit(&w, EVENT_POST_CREATED, 1, i);
@@ -284,16 +285,16 @@ static void events_are_counted_by_state(void **state)
     assert_int_equal(s.dead, 1);
     assert_int_equal(s.waiting, 1);
     assert_int_equal(s.delayed, 0);
-    engine_mark_step(w.engine);
+    engine_watermark_step(w.engine);
     assert_int_equal(stats_now().states.settled, 3);
     w.saved_position = w.last_committed;
     manual_clock_advance(&w.manual, 1000);
-    engine_mark_step(w.engine);
+    engine_watermark_step(w.engine);
     s = stats_now().states;
     assert_int_equal(s.settled, 0);
     assert_int_equal(s.archived, 3);
     failing = false;
-    world_discard(&w, &(struct book_filter){.state = DELIVERY_DEAD});
+    world_discard(&w, &(struct delivery_filter){.state = DELIVERY_DEAD});
     world_drain(&w, 10 * 1000);
     s = stats_now().states;
     assert_int_equal(s.discarded, 1);
@@ -328,10 +329,10 @@ static void one_event_can_be_looked_at(void **state)
     world_run_relay(&w);
     engine_look(w.engine, id, &look);
     assert_int_equal(look.stage, STAGE_PUBLISHED);
-    assert_int_equal(look.unit_count, 1);
-    assert_string_equal(look.units[0].consumer, "timelines");
-    assert_string_equal(look.units[0].lane, "small");
-    assert_true(look.units[0].out);
+    assert_int_equal(look.item_count, 1);
+    assert_string_equal(look.items[0].consumer, "timelines");
+    assert_string_equal(look.items[0].lane, "small");
+    assert_true(look.items[0].out);
     engine_worker_step(w.engine);
     world_run_relay(&w);
     engine_worker_step(w.engine); /* nobody is active */

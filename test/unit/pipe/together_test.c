@@ -118,7 +118,7 @@ static void one_that_fails_does_not_fail_the_others(void **state)
     world_run(&w);
     assert_int_equal(crowds, 1);
     assert_int_equal(failed(LANE_SMALL), 1);
-    assert_int_equal(world_booked(&w, DELIVERY_DELAYED), 1);
+    assert_int_equal(world_recorded(&w, DELIVERY_DELAYED), 1);
     for (uint64_t author = 2; author <= 5; author++)
         assert_true(world_deliveries_of(&w, ids[author]) >= 2);
     w.before_sink = NULL;
@@ -127,7 +127,7 @@ static void one_that_fails_does_not_fail_the_others(void **state)
     assert_true(engine_drained(w.engine));
 }
 
-static void audiences_that_cannot_be_read_are_booked_each(void **state)
+static void audiences_that_cannot_be_read_are_recorded_each(void **state)
 {
     (void)state;
     w.followers[1] = w.followers[2] = 2;
@@ -138,7 +138,7 @@ static void audiences_that_cannot_be_read_are_booked_each(void **state)
     world_run(&w);
     assert_int_equal(w.delivered, 0);
     assert_int_equal(failed(LANE_SMALL), 2);
-    assert_int_equal(world_booked(&w, DELIVERY_DELAYED), 2);
+    assert_int_equal(world_recorded(&w, DELIVERY_DELAYED), 2);
     w.audience_fails = false;
     world_drain(&w, 60 * 1000);
     assert_int_equal(w.delivered, 4);
@@ -167,7 +167,7 @@ int main(void)
         TEST(small_fan_outs_of_a_step_go_together),
         TEST(larger_ones_are_delivered_by_themselves),
         TEST(one_that_fails_does_not_fail_the_others),
-        TEST(audiences_that_cannot_be_read_are_booked_each),
+        TEST(audiences_that_cannot_be_read_are_recorded_each),
         TEST(nothing_goes_together_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -201,8 +201,8 @@ static void sleepers_are_woken_and_only_they(void **state)
     assert_int_equal(wakes, 2); /* the worker */
 }
 
-/* A failure wakes the books, a due retry the relay. */
-static void a_failure_wakes_the_books_and_a_due_retry_the_relay(void **state)
+/* A failure wakes the delivery store, a due retry the relay. */
+static void a_failure_wakes_the_recorder_and_a_due_retry_the_relay(void **state)
 {
     (void)state;
     w.followers[1] = 1;
@@ -216,13 +216,13 @@ static void a_failure_wakes_the_books_and_a_due_retry_the_relay(void **state)
     wakes = 0;
     engine_worker_step(w.engine);
     assert_int_equal(wakes, 1);
-    assert_int_equal(last_woken, ENGINE_BOOKS);
-    world_run_books(&w);
+    assert_int_equal(last_woken, ENGINE_RECORDER);
+    world_run_recorder(&w);
     world_move_to(&w, w.manual.mono_us + 3000 * 1000);
     engine_relay_step(w.engine);
     engine_relay_step(w.engine); /* polled, and asleep again */
     wakes = 0;
-    world_run_books(&w);
+    world_run_recorder(&w);
     assert_int_equal(wakes, 1);
     assert_int_equal(last_woken, ENGINE_RELAY);
 }
@@ -239,7 +239,7 @@ static void idle_workers_let_each_other_sleep(void **state)
     failing = true;
     world_commit(&w, EVENT_POST_CREATED, 1, 1);
     world_run_relay(&w);
-    engine_worker_step(w.engine); /* failed, waits for the books */
+    engine_worker_step(w.engine); /* failed, waits for the delivery store */
     engine_worker_step(w.engine);
     wakes = 0;
     engine_on_wake(w.engine, count_wake, NULL);
@@ -266,13 +266,13 @@ static void while_paused_nothing_is_delivered(void **state)
     assert_int_equal(w.log_count, 1);
 }
 
-static void the_brake_stops_large_fan_outs_only(void **state)
+static void the_overload_guard_stops_large_fan_outs_only(void **state)
 {
     (void)state;
     w.followers[1] = 2000;
     w.followers[2] = 2;
     world_engine(&w);
-    engine_brake(w.engine, true, false);
+    engine_guard(w.engine, true, false);
     uint64_t large = world_commit(&w, EVENT_POST_CREATED, 1, 1);
     uint64_t small = world_commit(&w, EVENT_POST_CREATED, 2, 2);
     world_run(&w);
@@ -280,7 +280,7 @@ static void the_brake_stops_large_fan_outs_only(void **state)
     assert_int_equal(world_deliveries_of(&w, small), 2);
     wakes = 0;
     engine_on_wake(w.engine, count_wake, NULL);
-    engine_brake(w.engine, false, false);
+    engine_guard(w.engine, false, false);
     assert_true(wakes > 0);
     world_run(&w);
     assert_int_equal(world_deliveries_of(&w, large), 2000);
@@ -314,8 +314,9 @@ static void climb(enum event_type type, enum lane lane, size_t retries, enum del
         world_pass(&w, 1);
     }
     assert_int_equal(failed(lane), retries + 1);
-    assert_int_equal(world_booked(&w, end), 1);
-    assert_int_equal(engine_settled_through(w.engine), id); /* on the books: the mark goes on */
+    assert_int_equal(world_recorded(&w, end), 1);
+    assert_int_equal(engine_settled_through(w.engine),
+                     id); /* in the delivery store: the watermark goes on */
     world_pass(&w, 3600 * 1000);
     assert_int_equal(failed(lane), retries + 1); /* that was all */
     assert_true(engine_drained(w.engine));
@@ -389,9 +390,9 @@ static void a_restart_neither_loses_nor_doubles_a_retry(void **state)
     world_drain(&w, 3600 * 1000);
     assert_int_equal(world_deliveries_of(&w, id), 1);
     /* A walk is repeated after a start, because nobody knows what the views lost of it; its page on
-     * the books is not forgotten. */
+     * the delivery store is not forgotten. */
     assert_true(world_deliveries_of(&w, post) >= 3);
-    assert_int_equal(world_booked(&w, DELIVERY_DONE), 2);
+    assert_int_equal(world_recorded(&w, DELIVERY_DONE), 2);
 }
 
 static void a_claimed_retry_that_died_with_the_process_is_due_at_once(void **state)
@@ -403,19 +404,19 @@ static void a_claimed_retry_that_died_with_the_process_is_due_at_once(void **sta
     uint64_t id = world_commit(&w, EVENT_FOLLOW_CREATED, 1, 1);
     world_run(&w);
     failing = false;
-    engine_mark_step(w.engine);
+    engine_watermark_step(w.engine);
     world_move_to(&w, w.manual.mono_us + 3000 * 1000);
-    world_run_books(&w); /* claimed, not delivered */
-    assert_int_equal(world_booked(&w, DELIVERY_RETRYING), 1);
+    world_run_recorder(&w); /* claimed, not delivered */
+    assert_int_equal(world_recorded(&w, DELIVERY_RETRYING), 1);
     world_crash(&w);
     world_engine(&w);
     world_run(&w);
     assert_int_equal(world_deliveries_of(&w, id), 1);
-    assert_int_equal(world_booked(&w, DELIVERY_DONE), 1);
+    assert_int_equal(world_recorded(&w, DELIVERY_DONE), 1);
 }
 
-/* A sink that is down for hours must not turn large fan-outs into as many deliveries on the books
- * as they have pages. */
+/* A sink that is down for hours must not turn large fan-outs into as many deliveries in the
+ * delivery store as they have pages. */
 static void a_failing_sink_does_not_multiply_deliveries(void **state)
 {
     (void)state;
@@ -435,8 +436,8 @@ static void a_failing_sink_does_not_multiply_deliveries(void **state)
         assert_int_equal(world_deliveries_of(&w, w.committed[i]), 800000);
 }
 
-/* Most fail for one reason: the lane stops, nothing more goes to the books, a probe finds out when
- * it is over. */
+/* Most fail for one reason: the lane stops, nothing more goes to the delivery store, a probe finds
+ * out when it is over. */
 static void a_lane_stops_by_itself_and_goes_on_after_a_probe(void **state)
 {
     (void)state;
@@ -528,9 +529,10 @@ static void a_retry_in_a_stopped_lane_is_not_sent_twice(void **state)
     assert_true(engine_drained(w.engine));
 }
 
-/* When the books cannot be written failures pile up in memory to a limit; beyond it messages stay
- * with the bus. Their tries are counted by the books, not by how often the bus brought them. */
-static void books_that_are_full_cost_no_tries(void **state)
+/* When the delivery store cannot be written failures pile up in memory to a limit; beyond it
+ * messages stay with the bus. Their tries are counted by the delivery store, not by how often the
+ * bus brought them. */
+static void a_full_recorder_costs_no_tries(void **state)
 {
     (void)state;
     w.before_sink = fail_if_told;
@@ -538,11 +540,11 @@ static void books_that_are_full_cost_no_tries(void **state)
     world_run(&w);
     failing = true;
     w.faults->writes_fail = ERR_STORAGE_FULL;
-    struct book_entry filler = {.booking = {.kind = BOOK_SETTLE}};
+    struct recorder_entry filler = {.delivery_record = {.kind = RECORD_SETTLE}};
     for (int i = 0; i < 2; i++) { /* the queue, and what the step has in its hands */
-        while (book_add(&w.engine->book, &filler, false)) {
+        while (recorder_add(&w.engine->recorder, &filler, false)) {
         }
-        engine_book_step(w.engine);
+        engine_recorder_step(w.engine);
     }
     w.faults->writes_fail = OK;
     uint64_t id = world_commit(&w, EVENT_FOLLOW_CREATED, 1, 1);
@@ -583,7 +585,7 @@ static void a_flaky_sink_costs_only_its_failures(void **state)
     world_drain(&w, 3600 * 1000);
     assert_true(engine_drained(w.engine));
     assert_int_equal(world_deliveries_of(&w, id), 800000);
-    assert_int_equal(world_booked(&w, DELIVERY_DEAD), 0);
+    assert_int_equal(world_recorded(&w, DELIVERY_DEAD), 0);
 }
 
 static uint64_t rotten_from; /* the handle at which a page fails, once */
@@ -619,7 +621,7 @@ static void pages_of_a_careful_walk_are_counted(void **state)
     engine_observe(w.engine, observe, NULL);
     uint64_t id = world_commit(&w, EVENT_POST_CREATED, 1, 1);
     world_run(&w);
-    assert_int_equal(world_booked(&w, DELIVERY_DELAYED), 1);
+    assert_int_equal(world_recorded(&w, DELIVERY_DELAYED), 1);
     assert_int_equal(world_deliveries_of(&w, id), 396);
     assert_int_equal(seen_members, 396);
     rotten_from = 1;
@@ -643,9 +645,9 @@ static void an_event_is_expanded_only_when_its_walk_is_at_its_end(void **state)
     engine_worker_step(w.engine); /* found large */
     engine_relay_step(w.engine);
     engine_set_lane(w.engine, LANE_REST, 1, 1); /* one page a second */
-    while (world_booked(&w, DELIVERY_DELAYED) == 0) {
+    while (world_recorded(&w, DELIVERY_DELAYED) == 0) {
         engine_worker_step(w.engine);
-        engine_book_step(w.engine);
+        engine_recorder_step(w.engine);
         world_move_to(&w, w.manual.mono_us + 100 * 1000);
     }
     struct event_look look;
@@ -679,7 +681,7 @@ static void follows_and_unfollows_of_one_person_keep_their_order(void **state)
         }
         world_drain(&w, 7200 * 1000);
         assert_true(engine_drained(w.engine));
-        assert_int_equal(world_booked(&w, DELIVERY_DEAD), 0);
+        assert_int_equal(world_recorded(&w, DELIVERY_DEAD), 0);
         uint64_t last[9] = {0};
         bool seen[200] = {false};
         for (size_t i = 0; i < w.log_count; i++) {
@@ -752,10 +754,10 @@ int main(void)
         TEST(the_rate_of_a_lane_is_kept),
         TEST(no_more_batches_at_a_time_than_the_lane_allows),
         TEST(sleepers_are_woken_and_only_they),
-        TEST(a_failure_wakes_the_books_and_a_due_retry_the_relay),
+        TEST(a_failure_wakes_the_recorder_and_a_due_retry_the_relay),
         TEST(idle_workers_let_each_other_sleep),
         TEST(while_paused_nothing_is_delivered),
-        TEST(the_brake_stops_large_fan_outs_only),
+        TEST(the_overload_guard_stops_large_fan_outs_only),
         TEST(a_critical_delivery_is_retried_six_times),
         TEST(a_normal_delivery_is_retried_four_times),
         TEST(a_low_delivery_is_retried_twice_then_dropped_and_counted),
@@ -767,7 +769,7 @@ int main(void)
         TEST(a_key_that_fails_does_not_stop_its_lane),
         TEST(a_lane_stopped_by_hand_stays_stopped),
         TEST(a_retry_in_a_stopped_lane_is_not_sent_twice),
-        TEST(books_that_are_full_cost_no_tries),
+        TEST(a_full_recorder_costs_no_tries),
         TEST(a_flaky_sink_costs_only_its_failures),
         TEST(pages_of_a_careful_walk_are_counted),
         TEST(an_event_is_expanded_only_when_its_walk_is_at_its_end),

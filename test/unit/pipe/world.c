@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "audience_pages.h"
 #include "base/check.h"
 
 /* ---- the store ---- */
@@ -143,10 +144,10 @@ static bool in_part(const struct world *w, const struct audience_cursor *c, uint
     return active == (c->part == AUDIENCE_ACTIVE);
 }
 
-static enum err views_page(struct views *v, uint64_t author, struct audience_cursor *cursor,
-                           uint64_t *members, size_t max, size_t *n)
+static enum err audience(void *ctx, uint64_t author, struct audience_cursor *cursor,
+                         uint64_t *members, size_t max, size_t *n)
 {
-    struct world *w = world_of_views(v);
+    struct world *w = ctx;
     __atomic_fetch_add(&w->audience_reads, 1, __ATOMIC_RELAXED);
     if (w->audience_fails)
         return ERR_UNAVAILABLE;
@@ -163,12 +164,18 @@ static enum err views_page(struct views *v, uint64_t author, struct audience_cur
     return OK;
 }
 
+static void audiences(struct graph *g, struct audience_page *pages, size_t n)
+{
+    audience_pages(pages, n, audience, CONTAINER_OF(g, struct world, graph));
+}
+
 static void views_numbers(struct views *v, struct view_stats *out)
 {
     *out = (struct view_stats){.saved_position = world_of_views(v)->saved_position};
 }
 
-static const struct views_ops views_table = {.audience = views_page, .stats = views_numbers};
+static const struct views_ops views_table = {.stats = views_numbers};
+static const struct graph_ops graph_table = {.audiences = audiences};
 
 /* ---- the sinks ---- */
 
@@ -230,6 +237,7 @@ static bool is_pushed(const struct event *e)
      .batch = pages,                                                                               \
      .priority = PRIORITY_NORMAL,                                                                  \
      .visible = true,                                                                              \
+     .observed = true,                                                                             \
      .late_means = "new posts are missing"},                                                       \
         {.consumer = "backfill",                                                                   \
          .on = EVENT_FOLLOW_CREATED,                                                               \
@@ -271,17 +279,14 @@ void world_init_clock(struct world *w, struct clock *clock)
     port->on_commit = commit_hook;
     port->on_commit_ctx = w;
     w->db = (struct db){.ops = &store_ops, .ids = &w->ids};
-    w->views = (struct views){.ops = &views_table, .epoch = 1};
+    w->graph.ops = &graph_table;
+    w->views = (struct views){.ops = &views_table, .graph = &w->graph, .epoch = 1};
     pthread_mutex_init(&w->store_lock, NULL);
     pthread_mutex_init(&w->sink_lock, NULL);
     engine_config_default(&w->config);
     w->config.trace_records = 1 << 12;
-    static const size_t limits[] = {
-#define LANE_ROW(name, wire, concurrency, rate, limit, target_ms, ordered) limit,
-        LANE_TABLE(LANE_ROW)
-#undef LANE_ROW
-    };
-    memcpy(w->lane_limits, limits, sizeof limits);
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        w->lane_limits[lane] = lane_rows[lane].limit;
     w->rules = world_rules;
     w->rule_count = world_rule_count;
 }
@@ -326,9 +331,9 @@ void world_run_relay(struct world *w)
     }
 }
 
-void world_run_books(struct world *w)
+void world_run_recorder(struct world *w)
 {
-    while (engine_book_step(w->engine) <= clock_mono_us(w->clock)) {
+    while (engine_recorder_step(w->engine) <= clock_mono_us(w->clock)) {
     }
 }
 
@@ -341,7 +346,7 @@ size_t world_run(struct world *w)
             worked = true;
             steps++;
         }
-        worked |= engine_book_step(w->engine) <= clock_mono_us(w->clock);
+        worked |= engine_recorder_step(w->engine) <= clock_mono_us(w->clock);
     }
     return steps;
 }
@@ -359,9 +364,9 @@ static void pass_until(struct world *w, int64_t end_us, bool drained_is_enough)
     while (w->manual.mono_us < end_us && !(drained_is_enough && engine_drained(w->engine))) {
         int64_t due_us = engine_relay_step(w->engine);
         int64_t worker_us = engine_worker_step(w->engine);
-        int64_t book_us = engine_book_step(w->engine);
+        int64_t recorder_us = engine_recorder_step(w->engine);
         due_us = worker_us < due_us ? worker_us : due_us;
-        due_us = book_us < due_us ? book_us : due_us;
+        due_us = recorder_us < due_us ? recorder_us : due_us;
         if (due_us <= w->manual.mono_us)
             continue;
         world_move_to(w, due_us < end_us ? due_us : end_us);
@@ -401,13 +406,13 @@ size_t world_outbox_count(struct world *w)
     return (size_t)world_ask(w, "SELECT COUNT(*) FROM outbox");
 }
 
-uint64_t world_mark(struct world *w)
+uint64_t world_watermark(struct world *w)
 {
     return (uint64_t)world_ask(
         w, "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'done_through'");
 }
 
-size_t world_booked(struct world *w, enum delivery_state state)
+size_t world_recorded(struct world *w, enum delivery_state state)
 {
     char sql[80];
     snprintf(sql, sizeof sql, "SELECT COUNT(*) FROM deliveries WHERE state = %d", (int)state);
@@ -433,46 +438,46 @@ enum hand { REDRIVE, DISCARD, RELEASE };
 
 struct operating {
     enum hand hand;
-    const struct book_filter *filter;
+    const struct delivery_filter *filter;
     int64_t now_ms;
-    struct book_slice slice;
+    struct delivery_slice slice;
 };
 
 static enum err run_operate(struct tx *tx, void *arg)
 {
     struct operating *o = arg;
-    o->slice = (struct book_slice){.max = 10000};
+    o->slice = (struct delivery_slice){.max = 10000};
     switch (o->hand) {
     case REDRIVE:
-        return book_redrive(tx, o->filter, &o->slice, o->now_ms, 0, 0, o->now_ms);
+        return delivery_store_redrive(tx, o->filter, &o->slice, o->now_ms, 0, 0, o->now_ms);
     case DISCARD:
-        return book_discard(tx, o->filter, &o->slice, STR("not needed"), o->now_ms);
+        return delivery_store_discard(tx, o->filter, &o->slice, STR("not needed"), o->now_ms);
     case RELEASE:
-        return book_release(tx, o->filter, &o->slice, o->now_ms);
+        return delivery_store_release(tx, o->filter, &o->slice, o->now_ms);
     }
     return ERR_INTERNAL;
 }
 
-static uint64_t operate(struct world *w, enum hand hand, const struct book_filter *filter)
+static uint64_t operate(struct world *w, enum hand hand, const struct delivery_filter *filter)
 {
     struct operating o = {.hand = hand, .filter = filter, .now_ms = clock_wall_ms(w->clock)};
     CHECK(db_write(&w->db, run_operate, &o, NULL) == OK);
     if (w->engine)
-        engine_books_changed(w->engine);
+        engine_deliveries_changed(w->engine);
     return o.slice.changed;
 }
 
-uint64_t world_redrive(struct world *w, const struct book_filter *filter)
+uint64_t world_redrive(struct world *w, const struct delivery_filter *filter)
 {
     return operate(w, REDRIVE, filter);
 }
 
-uint64_t world_discard(struct world *w, const struct book_filter *filter)
+uint64_t world_discard(struct world *w, const struct delivery_filter *filter)
 {
     return operate(w, DISCARD, filter);
 }
 
-uint64_t world_release(struct world *w, const struct book_filter *filter)
+uint64_t world_release(struct world *w, const struct delivery_filter *filter)
 {
     return operate(w, RELEASE, filter);
 }

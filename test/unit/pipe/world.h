@@ -47,6 +47,7 @@ struct world {
     /* the views: author id = index; the followers' handles are the multiples of `step` up to
      * followers */
     struct views views;
+    struct graph graph;
     uint64_t followers[WORLD_AUTHORS];
     uint64_t step;
     uint64_t
@@ -108,11 +109,11 @@ uint64_t world_commit_strange(struct world *w, const char *type, int64_t version
 void world_offer(struct world *w, uint64_t id, enum event_type type, uint64_t actor,
                  uint64_t object);
 
-/* Calls relay, worker and book steps until none has anything to do at this time. Returns worker
+/* Calls relay, worker and recorder steps until none has anything to do at this time. Returns worker
  * steps. */
 size_t world_run(struct world *w);
 void world_run_relay(struct world *w);
-void world_run_books(struct world *w);
+void world_run_recorder(struct world *w);
 /* The same, moving the clock to the next due time as often as needed, until drained or `max_ms`
  * later. */
 void world_drain(struct world *w, int64_t max_ms);
@@ -124,11 +125,12 @@ void world_move_to(struct world *w, int64_t mono_us);
 int64_t world_ask(struct world *w, const char *sql); /* see plain_db_ask */
 void world_do(struct world *w, const char *sql);
 size_t world_outbox_count(struct world *w);
-uint64_t world_mark(struct world *w); /* as saved */
-size_t world_booked(struct world *w, enum delivery_state state);
+uint64_t world_watermark(struct world *w); /* as saved */
+size_t world_recorded(struct world *w, enum delivery_state state);
 size_t world_deliveries_of(struct world *w, uint64_t event); /* members, repeats counted */
 uint64_t world_held(struct world *w, enum lane lane);        /* messages on the bus */
-/* An operator's hand on the books; then engine_books_changed. How many rows changed. */
-uint64_t world_redrive(struct world *w, const struct book_filter *filter);
-uint64_t world_discard(struct world *w, const struct book_filter *filter);
-uint64_t world_release(struct world *w, const struct book_filter *filter);
+/* An operator's hand in the delivery store; then engine_deliveries_changed. How many rows changed.
+ */
+uint64_t world_redrive(struct world *w, const struct delivery_filter *filter);
+uint64_t world_discard(struct world *w, const struct delivery_filter *filter);
+uint64_t world_release(struct world *w, const struct delivery_filter *filter);

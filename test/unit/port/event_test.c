@@ -65,9 +65,9 @@ static void test_payload_round_trip(void **state)
         struct event back;
         event_payload(&given, &b);
         assert_false(b.failed);
-        assert_int_equal(event_from_row(77, str_of(event_wire_name(given.type)),
-                                        event_version(given.type), buf_view(&b), &back),
-                         OK);
+        assert_int_equal(event_read(77, str_of(event_wire_name(given.type)),
+                                    event_version(given.type), buf_view(&b), &back),
+                         EVENT_READ);
         assert_int_equal(back.id, 77);
         assert_int_equal(back.type, given.type);
         assert_int_equal(back.version, event_version(given.type));
@@ -83,9 +83,9 @@ static enum err from_payload(const char *payload, struct event *out)
     size_t n = strlen(payload);
     char *copy = malloc(n ? n : 1);
     memcpy(copy, payload, n);
-    enum err e = event_from_row(1, STR("post.created"), 1, (struct str){copy, n}, out);
+    enum event_unread why = event_read(1, STR("post.created"), 1, (struct str){copy, n}, out);
     free(copy);
-    return e;
+    return why == EVENT_READ ? OK : ERR_INVALID;
 }
 
 static void test_other_spellings_of_the_payload(void **state)
@@ -148,12 +148,9 @@ static enum event_unread read_row(const char *type, int64_t version, struct str 
 {
     struct event e = {.id = 5, .actor = 42, .object = 43, .value = 44};
     enum event_unread why = event_read(9, str_of(type), version, payload, &e);
-    struct event same = {.actor = 42};
-    assert_int_equal(event_from_row(9, str_of(type), version, payload, &same),
-                     why == EVENT_READ ? OK : ERR_INVALID);
-    assert_true(e.id == 9 && same.id == 9);
+    assert_true(e.id == 9);
     if (why != EVENT_READ) /* the id is all that is told of it */
-        assert_true(e.actor == 42 && e.object == 43 && e.value == 44 && same.actor == 42);
+        assert_true(e.actor == 42 && e.object == 43 && e.value == 44);
     return why;
 }
 

@@ -1,4 +1,4 @@
-/* Groups and inboxes of a whole engine against naive models, in random histories.
+/* Groups and inboxes of a whole driver against naive models, in random histories.
  *
  * The first model knows what each call does and is compared after each. The second knows only truth
  * (who is in which group, what was last said) and lets deliveries come late, twice and out of
@@ -19,7 +19,7 @@
 #include "view/memory/memory.h"
 #include "view/redis/redis.h"
 
-/* Activities stay below 4,096: that much of an id every engine keeps. */
+/* Activities stay below 4,096: that much of an id every driver keeps. */
 enum { PEOPLE = 14, GROUPS = 9, STEPS = 450, GROUP_BASE = 5000 };
 
 static struct manual_clock the_clock;
@@ -72,7 +72,7 @@ static size_t handles(struct views *v, size_t group, uint64_t *out)
 {
     struct audience_cursor c = {.part = AUDIENCE_ALL};
     size_t n;
-    assert_int_equal(views_audience(v, group_id(group), &c, out, PEOPLE, &n), OK);
+    assert_int_equal(graph_audience(v->graph, group_id(group), &c, out, PEOPLE, &n), OK);
     return n;
 }
 
@@ -122,7 +122,7 @@ static void compare(struct views *v, size_t who, uint64_t below, size_t max)
     const struct person *p = &people[who];
     struct inbox_entry out[GROUPS + 1];
     size_t n, expected = 0;
-    enum err e = views_inbox(v, account_id(who), below, out, max, &n);
+    enum err e = inboxes_read(v->inboxes, account_id(who), below, out, max, &n);
     assert_int_equal(e, p->state == READY ? OK : ERR_NEEDS_TRUTH);
     if (e)
         return;
@@ -140,7 +140,7 @@ static void compare_members(struct views *v, size_t group)
 {
     uint64_t ids[PEOPLE];
     size_t n, at = 0;
-    enum err e = views_neighbours(v, group_id(group), true, 0, ids, PEOPLE, &n);
+    enum err e = graph_neighbours(v->graph, group_id(group), true, 0, ids, PEOPLE, &n);
     for (size_t i = 0; i < PEOPLE; i++)
         if (people[i].member[group])
             assert_int_equal(at < n ? ids[at++] : 0, account_id(i));
@@ -158,7 +158,8 @@ static void step_push(struct views *v, struct rand *r, size_t group, uint64_t ac
         members[i + 1] = members[i];
         members[i] = other;
     }
-    assert_int_equal(views_inbox_push(v, group_id(group), activity, members, n, &changed), OK);
+    assert_int_equal(inboxes_push_one(v->inboxes, group_id(group), activity, members, n, &changed),
+                     OK);
     for (size_t i = 0; i < PEOPLE; i++) {
         exact &= in_memory || !people[i].spoiled;
         expected += people[i].member[group] && raise_to(&people[i], group, activity);
@@ -183,7 +184,8 @@ static void step_end(struct views *v, struct rand *r, size_t who)
         entries[n++] = (struct inbox_entry){group_id(g), read[g]};
     }
     bool good = p->state == READY || (p->state == BUILDING && !p->spoiled);
-    assert_int_equal(views_inbox_end(v, account_id(who), entries, n), good ? OK : ERR_CONFLICT);
+    assert_int_equal(inboxes_end(v->inboxes, account_id(who), entries, n),
+                     good ? OK : ERR_CONFLICT);
     if (p->state == BUILDING && !p->spoiled) {
         for (size_t g = 0; g < GROUPS; g++) {
             if (!p->left[g])
@@ -202,17 +204,17 @@ static void step_rebuild(struct views *v, struct rand *r, size_t who)
     switch (rand_below(r, 5)) {
     case 0:
         if (p->state == READY && p->builders == 0) {
-            assert_int_equal(views_inbox_anew(v, id), OK);
+            assert_int_equal(inboxes_anew(v->inboxes, id), OK);
             forget(p);
             p->state = BUILDING;
             p->builders = 1;
         } else {
-            assert_int_equal(views_inbox_anew(v, id), ERR_CONFLICT);
+            assert_int_equal(inboxes_anew(v->inboxes, id), ERR_CONFLICT);
         }
         return;
     case 1:
         if (p->builders > 0) {
-            (void)views_inbox_give_up(v, id);
+            (void)inboxes_give_up(v->inboxes, id);
             end_one(p);
         }
         return;
@@ -224,7 +226,7 @@ static void step_rebuild(struct views *v, struct rand *r, size_t who)
         }
     /* fall through */
     default:
-        assert_int_equal(views_inbox_begin(v, id), p->state == READY ? ERR_CONFLICT : OK);
+        assert_int_equal(inboxes_begin(v->inboxes, id), p->state == READY ? ERR_CONFLICT : OK);
         if (p->state != READY) {
             p->state = BUILDING;
             p->builders++;
@@ -264,7 +266,7 @@ static void random_step(struct views *v, struct rand *r)
     case 8: {
         uint64_t members[PEOPLE];
         size_t n = rand_below(r, 4) ? 0 : handles(v, group, members);
-        assert_int_equal(views_inbox_drop(v, members, n), OK);
+        assert_int_equal(inboxes_drop(v->inboxes, members, n), OK);
         for (size_t i = 0; n > 0 && i < PEOPLE; i++)
             if (people[i].member[group] && people[i].state != DROPPED)
                 forget(&people[i]);
@@ -364,13 +366,14 @@ static void do_task(struct views *v, struct rand *r, size_t which)
     truth.tasks[which] = truth.tasks[--truth.task_count];
     if (rand_below(r, 8) == 0 && truth.task_count + 2 < TASKS)
         truth.tasks[truth.task_count++] = t;
-    assert_int_equal(views_audience(v, group_id(t.group), &t.cursor, members, 3, &n), OK);
+    assert_int_equal(graph_audience(v->graph, group_id(t.group), &t.cursor, members, 3, &n), OK);
     if (!t.cursor.end)
         truth.tasks[truth.task_count++] = t;
     if (is_large(t.group) && t.cursor.part == AUDIENCE_REST)
-        assert_int_equal(views_inbox_drop(v, members, n), OK);
+        assert_int_equal(inboxes_drop(v->inboxes, members, n), OK);
     else
-        assert_int_equal(views_inbox_push(v, group_id(t.group), t.event, members, n, &changed), OK);
+        assert_int_equal(
+            inboxes_push_one(v->inboxes, group_id(t.group), t.event, members, n, &changed), OK);
 }
 
 static void send(struct views *v, size_t who, size_t group)
@@ -409,21 +412,22 @@ static void truth_step(struct views *v, struct rand *r)
         send(v, who, group);
         return;
     case 4: {
-        struct view_change c = {VIEW_SEEN, true, account_id(who), 0, the_clock.wall_ms, 0};
+        struct view_change c = {VIEW_LAST_SEEN, true, account_id(who), 0, the_clock.wall_ms, 0};
         assert_int_equal(views_apply(v, &c, 1), OK);
         return;
     }
     case 5:
         if (rand_below(r, 10) == 0)
-            assert_int_equal(views_sweep(v, the_clock.wall_ms - 90000, 100, &n, &wrapped), OK);
+            assert_int_equal(
+                timelines_sweep(v->timelines, the_clock.wall_ms - 90000, 100, &n, &wrapped), OK);
         return;
     default: /* a rebuild, in two halves */
         if (truth.building[who]) {
             enum err e =
-                views_inbox_end(v, account_id(who), truth.read[who], truth.read_count[who]);
+                inboxes_end(v->inboxes, account_id(who), truth.read[who], truth.read_count[who]);
             assert_true(e == OK || e == ERR_CONFLICT);
             truth.building[who] = false;
-        } else if (views_inbox_begin(v, account_id(who)) == OK) {
+        } else if (inboxes_begin(v->inboxes, account_id(who)) == OK) {
             truth.building[who] = true;
             read_truth(who);
         }
@@ -435,7 +439,8 @@ static bool inbox_is_true(struct views *v, size_t who)
 {
     struct inbox_entry out[GROUPS + 1];
     size_t n, found = 0, expected = 0;
-    if (views_inbox(v, account_id(who), UINT64_MAX, out, GROUPS + 1, &n) == ERR_NEEDS_TRUTH)
+    if (inboxes_read(v->inboxes, account_id(who), UINT64_MAX, out, GROUPS + 1, &n) ==
+        ERR_NEEDS_TRUTH)
         return false;
     for (size_t i = 0; i < n; i++) {
         uint64_t activity = true_activity(who, (out[i].group - GROUP_BASE) / 3);
@@ -475,7 +480,7 @@ static void late_deliveries_end_in_the_true_inbox(void **state)
     assert_true(there > histories * 2 * PEOPLE / 8); /* it was about something */
 }
 
-/* The engine's name is the argument; memory when there is none. */
+/* The driver's name is the argument; memory when there is none. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {

@@ -48,7 +48,7 @@ struct world {
     _Atomic enum trouble trouble;
     _Atomic int left; /* how often it still happens */
     bool cluster;
-    struct link *link;
+    struct connections *connections;
     struct batch *batch;
 };
 
@@ -161,8 +161,8 @@ static void connect_to(struct world *w, int64_t failover_wait_ms)
     snprintf(text, sizeof text, "redis%s://127.0.0.1:%d", w->cluster ? "-cluster" : "",
              fake_redis_port(w->nodes[0].server));
     assert_int_equal(redis_url_parse(str_of(text), &url, &why), OK);
-    w->link = link_new(&url, failover_wait_ms);
-    w->batch = batch_new(w->link);
+    w->connections = connections_new(&url, failover_wait_ms);
+    w->batch = batch_new(w->connections);
 }
 
 static int set_up(void **state)
@@ -183,7 +183,7 @@ static int tear_down(void **state)
 {
     struct world *w = *state;
     batch_free(w->batch);
-    link_free(w->link);
+    connections_free(w->connections);
     for (int i = 0; i < NODES; i++)
         if (w->nodes[i].server)
             fake_redis_free(w->nodes[i].server);
@@ -260,7 +260,7 @@ static void a_slot_on_its_way_is_asked_for_and_not_remembered(void **state)
     timed_flush(w, OK);
     assert_answered(w, 20);
     assert_int_equal(atomic_load(&w->nodes[1].asked), 20);
-    assert_int_equal(link_node_of(w->link, slot_of(STR("k1"))), 0);
+    assert_int_equal(connections_node_of(w->connections, slot_of(STR("k1"))), 0);
 }
 
 static void nodes_that_send_us_in_circles_end_in_an_error(void **state)
@@ -338,7 +338,7 @@ static void nobody_there_is_told_at_once_and_found_again(void **state)
 {
     struct world *w = *state;
     batch_free(w->batch);
-    link_free(w->link);
+    connections_free(w->connections);
     w->cluster = false;
     connect_to(w, 0);
     fake_redis_free(w->nodes[0].server);

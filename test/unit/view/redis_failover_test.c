@@ -9,9 +9,10 @@
 
 #include "base/check.h"
 #include "base/id.h"
+#include "card_writes.h"
 #include "port/event.h"
+#include "view/redis/connections.h"
 #include "view/redis/keys.h"
-#include "view/redis/link.h"
 #include "view/redis/redis.h"
 
 enum {
@@ -73,8 +74,8 @@ static void load(struct fixture *f)
 static void rebuild_all(struct fixture *f)
 {
     for (uint64_t i = 1; i <= VIEWERS; i++) {
-        assert_int_equal(views_rebuild_begin(f->v, i), OK);
-        assert_int_equal(views_rebuild_end(f->v, i, (const uint64_t[]){30, 20}, 2, 0), OK);
+        assert_int_equal(timelines_begin(f->v->timelines, i), OK);
+        assert_int_equal(timelines_end(f->v->timelines, i, (const uint64_t[]){30, 20}, 2, 0), OK);
     }
 }
 
@@ -118,13 +119,13 @@ static int64_t now_ms(void)
 static enum err home_of(struct fixture *f, uint64_t viewer, size_t *n, uint64_t *floor)
 {
     uint64_t ids[CAP];
-    return views_home(f->v, viewer, UINT64_MAX, ids, 20, n, floor);
+    return timelines_home(f->v->timelines, viewer, UINT64_MAX, ids, 20, n, floor);
 }
 
 static enum err see(struct fixture *f, uint64_t viewer, bool *out)
 {
     uint64_t author = AUTHOR;
-    return views_visible(f->v, viewer, &author, 1, out);
+    return graph_visible(f->v->graph, viewer, &author, 1, out);
 }
 
 /* A reader goes to truth while nobody answers, and is told so at once, except for the few who find
@@ -181,9 +182,9 @@ static size_t push_to_all(struct fixture *f, uint64_t post)
     struct audience_cursor cursor = {.part = AUDIENCE_ALL};
     uint64_t members[VIEWERS];
     size_t n, added;
-    assert_int_equal(views_audience(f->v, AUTHOR, &cursor, members, VIEWERS, &n), OK);
+    assert_int_equal(graph_audience(f->v->graph, AUTHOR, &cursor, members, VIEWERS, &n), OK);
     assert_int_equal(n, VIEWERS);
-    assert_int_equal(views_push(f->v, post, members, n, &added), OK);
+    assert_int_equal(timelines_push_one(f->v->timelines, post, members, n, &added), OK);
     return added;
 }
 
@@ -259,7 +260,8 @@ static void a_save_is_a_barrier(void **state)
         size_t n;
         uint64_t floor, ids[CAP];
         enum err e;
-        while ((e = views_home(f->v, i, UINT64_MAX, ids, 40, &n, &floor)) == ERR_UNAVAILABLE &&
+        while ((e = timelines_home(f->v->timelines, i, UINT64_MAX, ids, 40, &n, &floor)) ==
+                   ERR_UNAVAILABLE &&
                now_ms() < until)
             nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
         assert_int_equal(e, OK);
@@ -292,13 +294,15 @@ static void a_master_that_lost_everything_is_noticed(void **state)
     assert_in_range(silent, 1, VIEWERS - 1);
     struct audience_cursor cursor = {.part = AUDIENCE_ALL};
     uint64_t members[VIEWERS];
-    assert_int_equal(views_audience(f->v, AUTHOR, &cursor, members, VIEWERS, &n), ERR_UNAVAILABLE);
+    assert_int_equal(graph_audience(f->v->graph, AUTHOR, &cursor, members, VIEWERS, &n),
+                     ERR_UNAVAILABLE);
     load(f);
     for (uint64_t i = 1; i <= VIEWERS; i++) {
-        enum err e = views_rebuild_begin(f->v, i);
+        enum err e = timelines_begin(f->v->timelines, i);
         assert_int_equal(e, host_of(f, i) == host ? OK : ERR_CONFLICT);
         if (!e)
-            assert_int_equal(views_rebuild_end(f->v, i, (const uint64_t[]){30, 20}, 2, 0), OK);
+            assert_int_equal(timelines_end(f->v->timelines, i, (const uint64_t[]){30, 20}, 2, 0),
+                             OK);
     }
     assert_everybody_reads(f, 2);
     assert_int_equal(push_to_all(f, 40), VIEWERS);
@@ -352,7 +356,7 @@ static void *read_on(void *arg)
         uint64_t ids[CAP], floor;
         size_t n = 0;
         for (uint64_t below = 25; below != 0; below = below == 25 ? UINT64_MAX : 0) {
-            enum err e = views_home(r->f->v, 1, below, ids, 20, &n, &floor);
+            enum err e = timelines_home(r->f->v->timelines, 1, below, ids, 20, &n, &floor);
             r->wrong += e != OK || n < (below == 25 ? 1 : 2) || floor != 0;
         }
         r->pages++;
@@ -405,7 +409,7 @@ static void a_flushed_server_sends_readers_to_truth(void **state)
     assert_int_equal(floor, UINT64_MAX);
     assert_int_equal(home_of(f, 777, &n, &floor), OK); /* nobody knows who exists */
     assert_int_equal(see(f, 1, &visible), ERR_NEEDS_TRUTH);
-    assert_int_equal(views_rebuild_begin(f->v, 1), ERR_CONFLICT);
+    assert_int_equal(timelines_begin(f->v->timelines, 1), ERR_CONFLICT);
     assert_int_equal(views_is_complete(f->v, &complete), OK);
     assert_false(complete);
     /* While it is loaded again, changes are applied as always; they must not look like the whole.
@@ -464,7 +468,7 @@ static void a_stopped_server_is_told_of_in_time_and_found_again(void **state)
     assert_int_equal(home_of(f, 1, &n, &floor), ERR_UNAVAILABLE);
     assert_true(now_ms() - began < DEAD_CALL_MS);
     began = now_ms();
-    assert_int_equal(views_push(f->v, 99, &member, 1, &added), ERR_UNAVAILABLE);
+    assert_int_equal(timelines_push_one(f->v->timelines, 99, &member, 1, &added), ERR_UNAVAILABLE);
     assert_true(now_ms() - began < DEAD_CALL_MS);
     kill(f->stopped, SIGCONT);
     f->stopped = 0;
@@ -492,7 +496,7 @@ static void a_card_deleted_while_the_server_hangs_stays_deleted(void **state)
 {
     struct fixture *f = *state;
     struct cards *other;
-    struct post_card card = {.id = 7, .author = 1, .caption_json = STR("x")};
+    struct post_card card = {.id = 7, .author = 1, .caption = STR("x")};
     bool liked;
     cards_change_post(f->c, &card);
     card.id = 8;

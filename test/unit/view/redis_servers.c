@@ -3,8 +3,8 @@
 
 #include <string.h>
 
+#include "view/redis/connections.h"
 #include "view/redis/keys.h"
-#include "view/redis/link.h"
 
 static const char *folder(void)
 {
@@ -52,16 +52,16 @@ redisReply *servers_ask(const struct redis_servers *s, size_t host, const char *
 size_t servers_host_of(const struct redis_servers *s, uint64_t account)
 {
     struct key k;
-    struct link *l = link_new(&s->url, 0);
+    struct connections *l = connections_new(&s->url, 0);
     size_t host = 0;
     key_of_account(&k, KEY_TIMELINE, account);
-    assert_int_equal(link_refresh(l), OK);
+    assert_int_equal(connections_refresh(l), OK);
     if (s->url.cluster) { /* hosts are the first nodes, in their order */
-        assert_true(link_node_of(l, k.slot) >= 0);
-        host = (size_t)link_node_of(l, k.slot);
+        assert_true(connections_node_of(l, k.slot) >= 0);
+        host = (size_t)connections_node_of(l, k.slot);
         assert_true(host < s->url.host_count);
     }
-    link_free(l);
+    connections_free(l);
     return host;
 }
 

@@ -79,8 +79,8 @@ static size_t fan_out(struct views *v, uint64_t author, uint64_t post)
     uint64_t members[500];
     size_t n, added, total = 0;
     while (!c.end) {
-        assert_int_equal(views_audience(v, author, &c, members, 500, &n), OK);
-        assert_int_equal(views_push(v, post, members, n, &added), OK);
+        assert_int_equal(graph_audience(v->graph, author, &c, members, 500, &n), OK);
+        assert_int_equal(timelines_push_one(v->timelines, post, members, n, &added), OK);
         total += added;
     }
     return total;
@@ -98,8 +98,9 @@ static void message(struct views *v, uint64_t group, uint64_t event)
     uint64_t members[500];
     size_t n, changed;
     while (!c.end) {
-        assert_int_equal(views_audience(v, GROUP_BASE + group, &c, members, 500, &n), OK);
-        assert_int_equal(views_inbox_push(v, GROUP_BASE + group, event, members, n, &changed), OK);
+        assert_int_equal(graph_audience(v->graph, GROUP_BASE + group, &c, members, 500, &n), OK);
+        assert_int_equal(
+            inboxes_push_one(v->inboxes, GROUP_BASE + group, event, members, n, &changed), OK);
     }
 }
 
@@ -153,17 +154,17 @@ static void assert_same(struct views *a, struct views *b, uint64_t people)
         uint64_t x[3 * CAP], y[3 * CAP], xf, yf;
         bool xv[200], yv[200];
         size_t xn, yn;
-        assert_int_equal(views_home(a, i, UINT64_MAX, x, 3 * CAP, &xn, &xf), OK);
-        assert_int_equal(views_home(b, i, UINT64_MAX, y, 3 * CAP, &yn, &yf), OK);
+        assert_int_equal(timelines_home(a->timelines, i, UINT64_MAX, x, 3 * CAP, &xn, &xf), OK);
+        assert_int_equal(timelines_home(b->timelines, i, UINT64_MAX, y, 3 * CAP, &yn, &yf), OK);
         assert_int_equal(xf, yf);
         assert_int_equal(xn, yn);
         assert_memory_equal(x, y, xn * sizeof x[0]);
-        views_visible(a, i, authors, 200, xv);
-        views_visible(b, i, authors, 200, yv);
+        graph_visible(a->graph, i, authors, 200, xv);
+        graph_visible(b->graph, i, authors, 200, yv);
         assert_memory_equal(xv, yv, sizeof xv);
         for (int followers = 0; followers < 2; followers++) {
-            assert_int_equal(views_neighbours(a, i, followers, 0, x, 3 * CAP, &xn), OK);
-            assert_int_equal(views_neighbours(b, i, followers, 0, y, 3 * CAP, &yn), OK);
+            assert_int_equal(graph_neighbours(a->graph, i, followers, 0, x, 3 * CAP, &xn), OK);
+            assert_int_equal(graph_neighbours(b->graph, i, followers, 0, y, 3 * CAP, &yn), OK);
             assert_int_equal(xn, yn);
             assert_memory_equal(x, y, xn * sizeof x[0]);
         }
@@ -171,14 +172,14 @@ static void assert_same(struct views *a, struct views *b, uint64_t people)
                                     0, false};
         struct audience_cursor d = c;
         uint64_t xm[500], ym[500];
-        views_audience(a, i, &c, xm, 500, &xn);
-        views_audience(b, i, &d, ym, 500, &yn);
+        graph_audience(a->graph, i, &c, xm, 500, &xn);
+        graph_audience(b->graph, i, &d, ym, 500, &yn);
         assert_int_equal(xn, yn);
         assert_memory_equal(xm, ym, xn * sizeof xm[0]);
         assert_int_equal(c.end, d.end);
         struct inbox_entry xi[GROUPS], yi[GROUPS];
-        enum err e = views_inbox(a, i, UINT64_MAX, xi, GROUPS, &xn);
-        assert_int_equal(views_inbox(b, i, UINT64_MAX, yi, GROUPS, &yn), e);
+        enum err e = inboxes_read(a->inboxes, i, UINT64_MAX, xi, GROUPS, &xn);
+        assert_int_equal(inboxes_read(b->inboxes, i, UINT64_MAX, yi, GROUPS, &yn), e);
         assert_int_equal(xn, yn);
         if (xn > 0)
             assert_memory_equal(xi, yi, xn * sizeof xi[0]);
@@ -186,8 +187,9 @@ static void assert_same(struct views *a, struct views *b, uint64_t people)
     for (uint64_t g = 0; g < GROUPS; g++) {
         static uint64_t x[2 * PEOPLE], y[2 * PEOPLE];
         size_t xn, yn;
-        enum err e = views_neighbours(a, GROUP_BASE + g, true, 0, x, 2 * PEOPLE, &xn);
-        assert_int_equal(views_neighbours(b, GROUP_BASE + g, true, 0, y, 2 * PEOPLE, &yn), e);
+        enum err e = graph_neighbours(a->graph, GROUP_BASE + g, true, 0, x, 2 * PEOPLE, &xn);
+        assert_int_equal(graph_neighbours(b->graph, GROUP_BASE + g, true, 0, y, 2 * PEOPLE, &yn),
+                         e);
         assert_int_equal(xn, yn);
         assert_memory_equal(x, y, xn * sizeof x[0]);
     }
@@ -268,12 +270,12 @@ static void smaller_caps_trim_and_raise_the_floor(void **state)
     uint64_t ids[100], floor;
     size_t n;
     v = open_with(p->path, 25, PULL_CAP);
-    assert_int_equal(views_home(v, 1, UINT64_MAX, ids, 100, &n, &floor), OK);
+    assert_int_equal(timelines_home(v->timelines, 1, UINT64_MAX, ids, 100, &n, &floor), OK);
     assert_int_equal(floor, 350);
     assert_int_equal(n, 25 + 15 - 1); /* 410 is in both */
     views_free(v);
     v = open_with(p->path, CAP, 4);
-    assert_int_equal(views_home(v, 1, UINT64_MAX, ids, 100, &n, &floor), OK);
+    assert_int_equal(timelines_home(v->timelines, 1, UINT64_MAX, ids, 100, &n, &floor), OK);
     assert_int_equal(floor, 411);
     assert_int_equal(n, 19 + 4); /* 420 … 600, and 412 … 415 */
     views_free(v);
@@ -386,14 +388,14 @@ static void a_file_from_before_groups_is_read(void **state)
     struct views *w = open_views(p);
     assert_int_equal(w->loaded_position, 99);
     for (uint64_t i = 1; i <= 500; i++) { /* whose were dropped has one now, too */
-        (void)views_inbox_begin(v, i);
-        (void)views_inbox_end(v, i, NULL, 0);
+        (void)inboxes_begin(v->inboxes, i);
+        (void)inboxes_end(v->inboxes, i, NULL, 0);
     }
     assert_same(v, w, 500);
     member(w, true, 7, 1, 5);
     message(w, 1, 9);
     struct inbox_entry out[2];
-    assert_int_equal(views_inbox(w, 7, UINT64_MAX, out, 2, &n), OK);
+    assert_int_equal(inboxes_read(w->inboxes, 7, UINT64_MAX, out, 2, &n), OK);
     assert_true(n == 1 && out[0].activity == 9);
     views_free(v);
     views_free(w);
@@ -537,9 +539,9 @@ static void no_file_does_harm(void **state)
             struct inbox_entry out[4];
             uint64_t ids[200], floor;
             size_t count;
-            (void)views_inbox(v, who, UINT64_MAX, out, 4, &count);
-            (void)views_home(v, who, UINT64_MAX, ids, 200, &count, &floor);
-            (void)views_neighbours(v, GROUP_BASE, true, 0, ids, 200, &count);
+            (void)inboxes_read(v->inboxes, who, UINT64_MAX, out, 4, &count);
+            (void)timelines_home(v->timelines, who, UINT64_MAX, ids, 200, &count, &floor);
+            (void)graph_neighbours(v->graph, GROUP_BASE, true, 0, ids, 200, &count);
         }
         struct view_change c = {VIEW_MEMBER, true, 3, GROUP_BASE, 0, 60};
         if (views_apply(v, &c, 1) == OK)
@@ -705,8 +707,8 @@ static void a_fuzzy_save_and_a_replay_lose_nothing(void **state)
     for (uint64_t i = 1; i <= CROWD; i++) {
         uint64_t x[2 * CAP], y[2 * CAP], xf, yf;
         size_t xn, yn, at = 0;
-        assert_int_equal(views_home(v, i, UINT64_MAX, x, 2 * CAP, &xn, &xf), OK);
-        assert_int_equal(views_home(w, i, UINT64_MAX, y, 2 * CAP, &yn, &yf), OK);
+        assert_int_equal(timelines_home(v->timelines, i, UINT64_MAX, x, 2 * CAP, &xn, &xf), OK);
+        assert_int_equal(timelines_home(w->timelines, i, UINT64_MAX, y, 2 * CAP, &yn, &yf), OK);
         for (size_t k = 0; k < xn && x[k] > yf; k++) { /* it may hold too much, never too little */
             while (at < yn && y[at] > x[k])
                 at++;
@@ -715,22 +717,22 @@ static void a_fuzzy_save_and_a_replay_lose_nothing(void **state)
         assert_true(yf < EVENTS);
         for (int followers = 0; followers < 2; followers++) {
             static uint64_t xs[EVENTS], ys[EVENTS];
-            assert_int_equal(views_neighbours(v, i, followers, 0, xs, EVENTS, &xn), OK);
-            assert_int_equal(views_neighbours(w, i, followers, 0, ys, EVENTS, &yn), OK);
+            assert_int_equal(graph_neighbours(v->graph, i, followers, 0, xs, EVENTS, &xn), OK);
+            assert_int_equal(graph_neighbours(w->graph, i, followers, 0, ys, EVENTS, &yn), OK);
             assert_int_equal(xn, yn);
             assert_memory_equal(xs, ys, xn * sizeof xs[0]);
         }
         static struct inbox_entry xi[EVENTS], yi[EVENTS];
-        assert_int_equal(views_inbox(v, i, UINT64_MAX, xi, EVENTS, &xn), OK);
-        assert_int_equal(views_inbox(w, i, UINT64_MAX, yi, EVENTS, &yn), OK);
+        assert_int_equal(inboxes_read(v->inboxes, i, UINT64_MAX, xi, EVENTS, &xn), OK);
+        assert_int_equal(inboxes_read(w->inboxes, i, UINT64_MAX, yi, EVENTS, &yn), OK);
         assert_int_equal(xn, yn);
         assert_memory_equal(xi, yi, xn * sizeof xi[0]);
     }
     for (uint64_t g = 0; g < GROUPS; g++) {
         static uint64_t xs[EVENTS], ys[EVENTS];
         size_t xn, yn;
-        assert_int_equal(views_neighbours(v, GROUP_BASE + g, true, 0, xs, EVENTS, &xn), OK);
-        assert_int_equal(views_neighbours(w, GROUP_BASE + g, true, 0, ys, EVENTS, &yn), OK);
+        assert_int_equal(graph_neighbours(v->graph, GROUP_BASE + g, true, 0, xs, EVENTS, &xn), OK);
+        assert_int_equal(graph_neighbours(w->graph, GROUP_BASE + g, true, 0, ys, EVENTS, &yn), OK);
         assert_int_equal(xn, yn);
         assert_memory_equal(xs, ys, xn * sizeof xs[0]);
     }

@@ -1,4 +1,4 @@
-/* The whole engine against naive models, in random histories.
+/* The whole driver against naive models, in random histories.
  *
  * The first model knows what each call does and is compared after each. The second knows only truth
  * (who follows whom, who posted what) and lets deliveries come late, twice and out of order, as the
@@ -119,7 +119,8 @@ static void compare_home(struct views *v, size_t who, uint64_t below, size_t max
     const struct person *p = &people[who];
     uint64_t ids[IDS], floor, expected_floor = p->timeline.floor;
     size_t n, at = 0;
-    assert_int_equal(views_home(v, account_id(who), below, ids, max, &n, &floor), OK);
+    assert_int_equal(timelines_home(v->timelines, account_id(who), below, ids, max, &n, &floor),
+                     OK);
     if (p->state != READY) {
         assert_int_equal(n, 0);
         assert_int_equal(floor, UINT64_MAX);
@@ -154,21 +155,21 @@ static void compare_graph(struct views *v, size_t who, int64_t since_ms)
     size_t n, expected = 0;
     for (size_t a = 0; a < PEOPLE; a++)
         authors[a] = account_id(a);
-    assert_int_equal(views_visible(v, account_id(who), authors, PEOPLE, out), OK);
+    assert_int_equal(graph_visible(v->graph, account_id(who), authors, PEOPLE, out), OK);
     for (size_t a = 0; a < PEOPLE; a++)
         assert_int_equal(out[a], a == who || (people[who].follows[a] && !people[who].mutes[a] &&
                                               !people[a].hidden));
     struct audience_cursor c = {AUDIENCE_ACTIVE, since_ms, the_clock.wall_ms, 0, false};
-    assert_int_equal(views_audience(v, account_id(who), &c, members, PEOPLE, &n), OK);
+    assert_int_equal(graph_audience(v->graph, account_id(who), &c, members, PEOPLE, &n), OK);
     assert_true(c.end);
     for (size_t f = 0; f < PEOPLE; f++)
         expected +=
             people[f].follows[who] && people[f].state != DROPPED && people[f].seen_ms >= since_ms;
     assert_int_equal(n, expected);
     for (int followers = 0; followers < 2; followers++) {
-        assert_int_equal(
-            views_neighbours(v, account_id(who), followers, account_id(3), members, PEOPLE, &n),
-            OK);
+        assert_int_equal(graph_neighbours(v->graph, account_id(who), followers, account_id(3),
+                                          members, PEOPLE, &n),
+                         OK);
         size_t at = 0;
         for (size_t o = 4; o < PEOPLE; o++)
             if (followers ? people[o].follows[who] : people[who].follows[o])
@@ -211,7 +212,7 @@ static void random_step(struct views *v, struct rand *r)
         break;
     case 3:
         the_clock.wall_ms += 1000;
-        apply(v, VIEW_SEEN, true, a, 0, the_clock.wall_ms);
+        apply(v, VIEW_LAST_SEEN, true, a, 0, the_clock.wall_ms);
         p->seen_ms = the_clock.wall_ms;
         break;
     case 4:
@@ -233,9 +234,9 @@ static void random_step(struct views *v, struct rand *r)
     default: {
         struct audience_cursor c = {.part = AUDIENCE_ALL};
         bool retracts = rand_below(r, 5) == 0;
-        assert_int_equal(views_audience(v, account_id(b), &c, members, PEOPLE, &n), OK);
-        assert_int_equal(retracts ? views_retract(v, id, members, n, &changed)
-                                  : views_push(v, id, members, n, &changed),
+        assert_int_equal(graph_audience(v->graph, account_id(b), &c, members, PEOPLE, &n), OK);
+        assert_int_equal(retracts ? timelines_retract(v->timelines, id, members, n, &changed)
+                                  : timelines_push_one(v->timelines, id, members, n, &changed),
                          OK);
         for (size_t f = 0; f < PEOPLE; f++) {
             struct person *q = &people[f];
@@ -256,15 +257,15 @@ static void random_step(struct views *v, struct rand *r)
         uint64_t floor = rand_below(r, 3) ? 0 : rand_below(r, IDS / 2);
         n = some_falling(r, ids, COUNT_OF(ids));
         if (p->state == READY) {
-            assert_int_equal(views_rebuild_begin(v, account_id(a)), ERR_CONFLICT);
+            assert_int_equal(timelines_begin(v->timelines, account_id(a)), ERR_CONFLICT);
             break;
         }
         if (p->state == DROPPED) {
-            assert_int_equal(views_rebuild_begin(v, account_id(a)), OK);
+            assert_int_equal(timelines_begin(v->timelines, account_id(a)), OK);
             p->state = BUILDING;
             break;
         }
-        assert_int_equal(views_rebuild_end(v, account_id(a), ids, n, floor), OK);
+        assert_int_equal(timelines_end(v->timelines, account_id(a), ids, n, floor), OK);
         p->state = READY;
         p->timeline.floor = floor > p->timeline.floor ? floor : p->timeline.floor;
         for (size_t i = 0; i < n; i++)
@@ -275,9 +276,10 @@ static void random_step(struct views *v, struct rand *r)
     case 9: {
         uint64_t floor = rand_below(r, 3) ? 0 : rand_below(r, IDS / 2);
         n = some_falling(r, ids, COUNT_OF(ids));
-        assert_int_equal(on ? views_backfill(v, account_id(a), account_id(b), ids, n, floor)
-                            : views_forget(v, account_id(a), account_id(b), ids, n),
-                         OK);
+        assert_int_equal(
+            on ? timelines_backfill(v->timelines, account_id(a), account_id(b), ids, n, floor)
+               : timelines_forget(v->timelines, account_id(a), account_id(b), ids, n),
+            OK);
         if (p->state == DROPPED || p->follows[b] != on)
             break;
         if (on && floor > p->timeline.floor)
@@ -292,7 +294,7 @@ static void random_step(struct views *v, struct rand *r)
         bool wrapped = false;
         if (rand_below(r, 6))
             break;
-        assert_int_equal(views_sweep(v, before, 10000, &n, &wrapped), OK);
+        assert_int_equal(timelines_sweep(v->timelines, before, 10000, &n, &wrapped), OK);
         assert_true(wrapped);
         for (size_t f = 0; f < PEOPLE; f++)
             if (people[f].state == READY && people[f].seen_ms < before) {
@@ -418,23 +420,26 @@ static void do_task(struct views *v, struct rand *r, size_t which)
     uint64_t ids[POSTS], members[PEOPLE], floor;
     size_t n, changed;
     if (t.kind == FAN_OUT || t.kind == RETRACT) {
-        assert_int_equal(views_audience(v, account_id(t.author), &t.cursor, members, 3, &n), OK);
+        assert_int_equal(graph_audience(v->graph, account_id(t.author), &t.cursor, members, 3, &n),
+                         OK);
         if (!t.cursor.end)
             plan(t);
         if (t.kind == RETRACT)
-            assert_int_equal(views_retract(v, t.post, members, n, &changed), OK);
+            assert_int_equal(timelines_retract(v->timelines, t.post, members, n, &changed), OK);
         else if (!truth.posts[t.post - 1].deleted)
-            assert_int_equal(views_push(v, t.post, members, n, &changed), OK);
+            assert_int_equal(timelines_push_one(v->timelines, t.post, members, n, &changed), OK);
         return;
     }
     only_author = t.author;
     if (t.kind == BACKFILL) {
         n = truth_read(t.person, by_that_author, 20, ids, &floor);
-        assert_int_equal(
-            views_backfill(v, account_id(t.person), account_id(t.author), ids, n, floor), OK);
+        assert_int_equal(timelines_backfill(v->timelines, account_id(t.person),
+                                            account_id(t.author), ids, n, floor),
+                         OK);
     } else {
         n = truth_read(t.person, by_that_author, POSTS, ids, &floor);
-        assert_int_equal(views_forget(v, account_id(t.person), account_id(t.author), ids, n), OK);
+        assert_int_equal(
+            timelines_forget(v->timelines, account_id(t.person), account_id(t.author), ids, n), OK);
     }
 }
 
@@ -478,21 +483,22 @@ static void truth_step(struct views *v, struct rand *r)
         }
         return;
     case 4:
-        apply(v, VIEW_SEEN, true, a, 0, the_clock.wall_ms);
+        apply(v, VIEW_LAST_SEEN, true, a, 0, the_clock.wall_ms);
         return;
     case 5: { /* a sweep, rarely */
         bool wrapped;
         if (rand_below(r, 10) == 0)
-            assert_int_equal(views_sweep(v, the_clock.wall_ms - 50000, 10, &n, &wrapped), OK);
+            assert_int_equal(
+                timelines_sweep(v->timelines, the_clock.wall_ms - 50000, 10, &n, &wrapped), OK);
         return;
     }
     default: /* a rebuild, in two halves */
         if (truth.building[a]) {
-            assert_int_equal(views_rebuild_end(v, account_id(a), truth.read_ids[a],
-                                               truth.read_count[a], truth.read_floor[a]),
+            assert_int_equal(timelines_end(v->timelines, account_id(a), truth.read_ids[a],
+                                           truth.read_count[a], truth.read_floor[a]),
                              OK);
             truth.building[a] = false;
-        } else if (views_rebuild_begin(v, account_id(a)) == OK) {
+        } else if (timelines_begin(v->timelines, account_id(a)) == OK) {
             truth.building[a] = true;
             truth.read_count[a] = truth_read(a, own_or_followed, rand_below(r, 2) ? 10 : POSTS,
                                              truth.read_ids[a], &truth.read_floor[a]);
@@ -505,7 +511,8 @@ static void feed_equals_truth(struct views *v, size_t who)
 {
     uint64_t ids[POSTS], floor;
     size_t n, at = 0;
-    assert_int_equal(views_home(v, account_id(who), UINT64_MAX, ids, POSTS, &n, &floor), OK);
+    assert_int_equal(
+        timelines_home(v->timelines, account_id(who), UINT64_MAX, ids, POSTS, &n, &floor), OK);
     if (floor == UINT64_MAX)
         return;
     for (uint64_t id = truth.post_count; id > floor; id--) {
@@ -546,7 +553,7 @@ static void late_deliveries_end_in_the_true_feed(void **state)
     }
 }
 
-/* The engine's name is the argument; memory when there is none. */
+/* The driver's name is the argument; memory when there is none. */
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {

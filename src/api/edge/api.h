@@ -1,0 +1,152 @@
+/* The REST API: one table of routes with their policies; who calls; where each handler runs.
+ *
+ * A handler is `enum err h(struct call *c, struct tx *tx)` and runs, by its route's mode:
+ *   INLINE  on the event loop, tx NULL; may return ERR_NEEDS_TRUTH and is then run again on a
+ *           blocking thread with c->blocking set, tx still NULL: it does its own db_read
+ *   READ    on a blocking thread, in a read snapshot
+ *   WRITE   in a write transaction (may be run again: the answer's body is cleared before each
+ *           run); the answer is sent after COMMIT and after the views know
+ *   SLOW    on a blocking thread, tx NULL: does its own db_read/db_write (argon2, admin work)
+ * Handlers fill c->json (an object or array written into x->out) and c->status. An error return
+ * becomes application/problem+json: {"type","title","status","detail"}. */
+#pragma once
+
+#include <jansson.h>
+
+#include "base/json_out.h"
+#include "model/account.h"
+#include "model/celebrity.h"
+#include "net/http.h"
+#include "net/pool.h"
+#include "ops/settings.h"
+#include "pipe/engine.h"
+#include "port/cards.h"
+#include "port/db.h"
+#include "port/views.h"
+
+struct auth;
+struct overload_guard;
+struct cluster;
+struct dispatcher;
+struct hot_keys;
+struct live;
+struct limits;
+struct http_server;
+
+/* What the handlers work with; made by cmd/. */
+struct api {
+    const struct settings *settings;
+    struct clock *clock;
+    struct db *db;
+    struct views *views;
+    struct cards *cards;
+    struct invalidation
+        *invalidation; /* port/invalidation.h; NULL: views and cards are this process's own */
+    struct engine *engine;
+    struct celebrity_keeper *keeper;
+    struct pool *pool;                     /* blocking reads */
+    struct pool *slow;                     /* argon2 and admin work: few threads, short queue */
+    struct http_server *http;              /* set after start; for metrics */
+    struct auth *auth;                     /* api/edge/auth.h */
+    struct limits *limits;                 /* net/limits.h */
+    struct page_cache *pages;              /* api/edge/page_cache.h; NULL: none are kept */
+    struct overload_guard *overload_guard; /* ops/overload_guard.h; NULL: nothing is watched */
+    struct live *live;                     /* live/live.h; NULL: nobody can be told anything */
+    struct cluster *cluster;               /* api/edge/cluster.h; NULL: this server is alone */
+    struct hot_keys *hot_groups;           /* ops/hot_keys.h */
+    uint8_t secret[32];                    /* signs cursors; from meta */
+    _Atomic bool ready;                    /* /readyz */
+    int64_t started_at_ms;
+    _Atomic int64_t audit_drift; /* feeds and inboxes found wrong by the background audit: should
+                                    read zero */
+    _Atomic int64_t audited, audited_inboxes;
+    _Atomic uint64_t rebuilt;      /* what rebuilds changed in the views: no event tells of it */
+    struct dispatcher *dispatcher; /* api/edge/dispatcher.h */
+};
+
+/* Reads or makes the secret, makes auth, limits and the dispatcher from the settings. Blocking;
+ * after the db is open and before the HTTP server starts. On failure `why` says so. */
+enum err api_open(struct api *api, char why[200]);
+void api_close(struct api *api); /* after the HTTP server, the pools and the db have stopped */
+
+enum route_mode { MODE_INLINE, MODE_READ, MODE_WRITE, MODE_SLOW };
+/* Who may call it. A route without one does not compile (see ROUTE_ROW in routes.h). */
+enum route_policy { POLICY_ANYONE = 1, POLICY_ACCOUNT, POLICY_ADMIN_READ, POLICY_ADMIN };
+enum rate_class { RATE_READ, RATE_WRITE, RATE_AUTH, RATE_NONE };
+
+struct caller {
+    uint64_t account;      /* 0: none */
+    uint64_t session;      /* 0: not by session */
+    int64_t expires_at_ms; /* of a JWT; 0: as long as the session, or the key */
+    unsigned scopes;       /* of an API key, or all on the control socket */
+    bool control;
+};
+
+/* Which invalidations of shared views and cards this node has heard. A handler on the loop may want
+ * to hear all until now: it sets WANTED, returns ERR_NEEDS_TRUTH, and is run again with HEARD or
+ * MISSED, still unable to block. */
+enum call_invalidations {
+    INVALIDATIONS_UNASKED,
+    INVALIDATIONS_WANTED,
+    INVALIDATIONS_HEARD,
+    INVALIDATIONS_MISSED
+};
+
+struct route;
+enum { CALL_PARAMS_MAX = 3, DETAIL_MAX = 320 };
+
+struct call {
+    struct api *api;
+    struct http_exchange *x;
+    const struct route *route;
+    struct caller caller;
+    uint64_t params[CALL_PARAMS_MAX]; /* the {id}s of the path, in order */
+    struct str name;                  /* the {name} of the path */
+    json_t *body; /* parsed JSON object of a request that has one; freed with the call */
+    struct json_out json;
+    int status;      /* the route's success status unless set; 204 sends no body */
+    struct str kept; /* of a route with `repeat`: what is remembered under a key */
+    bool blocking;   /* this run is on a thread that may block (READ, WRITE, SLOW) */
+    enum call_invalidations invalidations;
+    struct stream *stream; /* net/stream.h: the answer does not end. The handler's reference */
+    char detail[DETAIL_MAX];
+    /* the dispatcher's own */
+    struct db_job job;
+    struct pool_task task;
+    struct str idempotency_key;
+};
+
+/* The http_handler: matches, authenticates, limits, dispatches. ctx is struct api. */
+void api_handle(void *ctx, struct http_exchange *x);
+
+/* ---- for handlers ---- */
+
+/* Sets the detail and returns the kind. */
+enum err call_fail(struct call *c, enum err kind, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Fields of the JSON body. Strings must be UTF-8 without NUL. Absent or null: out untouched when
+ * optional. */
+enum err call_body_text(struct call *c, const char *name, bool required, struct str *out);
+enum err call_body_number(struct call *c, const char *name, int64_t min, int64_t max, int64_t *out);
+enum err call_body_flag(struct call *c, const char *name, bool *out);
+enum err call_body_id(struct call *c, const char *name, uint64_t *out); /* "0" leaves it, too */
+/* An array of ids; absent: *n is 0. In the request's arena. */
+enum err call_body_ids(struct call *c, const char *name, size_t max, const uint64_t **ids,
+                       size_t *n);
+
+/* ?limit= (1 … max, else ERR_BAD_INPUT) and ?cursor= (checked: our MAC, this caller, this very
+ * list). Without a cursor *position is UINT64_MAX: the beginning. */
+enum err call_page(struct call *c, size_t default_limit, size_t max_limit, size_t *limit,
+                   uint64_t *position);
+/* Ends {"items":[…],"next_cursor":…} and adds the Link header; position 0: no more. */
+void call_list_begin(struct call *c);
+void call_list_end(struct call *c, uint64_t next_position);
+/* Link: <this request with that cursor>; rel="next". */
+void call_link_next(struct call *c, struct str cursor);
+/* A query parameter that may be left out: then, and when empty, *out is {NULL, 0}. */
+enum err call_query_text(struct call *c, const char *name, struct str *out);
+enum err call_query_id(struct call *c, const char *name, uint64_t *out);
+/* The same of a number; left out: *out stays. */
+enum err call_query_number(struct call *c, const char *name, int64_t min, int64_t max,
+                           int64_t *out);

@@ -1,0 +1,37 @@
+/* Who a token stands for, remembered for a while, so that most requests need no SQL. Bounded,
+ * sharded, any thread.
+ *
+ * Forgetting races with filling: a filler reads truth, somebody ends the session, and then the
+ * filler stores what it read. So a filler takes a stamp *before* it reads; every forget is
+ * numbered; an entry whose stamp is older than the last forget of its account or key is not valid.
+ */
+#pragma once
+
+#include "api/edge/api.h"
+#include "base/clock.h"
+
+struct auth_cache;
+
+enum { AUTH_KEY_BYTES = 16 };
+
+struct auth_entry {
+    struct caller caller;
+    uint64_t key_id;        /* the API key behind it; 0: none */
+    int64_t valid_until_us; /* monotonic: ask truth again from then on */
+    int64_t seen_at_us;     /* monotonic: when the account was last marked as seen; kept to the
+                               second; see auth_cache_find */
+};
+
+struct auth_cache *auth_cache_new(size_t entries_max);
+void auth_cache_free(struct auth_cache *c);
+
+uint64_t auth_cache_stamp(struct auth_cache *c); /* before reading truth */
+void auth_cache_put(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], uint64_t stamp,
+                    const struct auth_entry *entry);
+/* From now on no entry that was filled before is valid for this account or API key. */
+void auth_cache_forget(struct auth_cache *c, uint64_t account_or_key);
+
+/* True: *caller is filled. *mark_last_seen: the account was not marked within `seen_every_us`, and
+ * it is now: the caller of this function, and nobody else, does so. */
+bool auth_cache_find(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], int64_t now_us,
+                     int64_t seen_every_us, struct caller *caller, bool *mark_last_seen);

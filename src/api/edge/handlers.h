@@ -1,0 +1,29 @@
+/* What the route table names, declared from the table itself, and what several resources share. */
+#pragma once
+
+#include "api/edge/routes.h"
+
+#define ROUTE(section_, method_, path_, handler_, mode_, policy_, rate_, request_, response_,      \
+              success_, flags_, query_, summary_, ...)                                             \
+    enum err handler_(struct call *c, struct tx *tx);                                              \
+    __VA_ARGS__
+#define FIRST(name)  void name(struct call *c);
+#define REPEAT(name) enum err name(struct call *c, struct tx *tx, struct str kept);
+#define LIMIT(name)  extern const struct route_limit name;
+#include "api/edge/routes.def"
+#undef ROUTE
+#undef FIRST
+#undef REPEAT
+#undef LIMIT
+
+/* accounts.c: {"account":…,"token":…}, 201: the answer of signing up and logging in. */
+void call_signed_in(struct call *c, const struct account *account, struct str token);
+/* graph.c: the account, for a caller who may know of it: ERR_NOT_FOUND when it is not active or
+ * blocks the caller. */
+enum err call_find_account(struct call *c, struct tx *tx, uint64_t id, struct account *account,
+                           struct relationship *relationship);
+/* graph.c: a page of accounts; the next one begins below (or after) its last id. */
+void call_list_accounts(struct call *c, const struct account_card *accounts, size_t n,
+                        size_t limit);
+/* admin.c: an account by id, @username or username. */
+enum err account_look_up(struct tx *tx, struct str name, struct arena *arena, struct account *out);

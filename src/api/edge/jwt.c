@@ -1,0 +1,349 @@
+/* JWT verification with OpenSSL 3.
+ *
+ * The token's "alg" is compared with the one algorithm that the configured key has, and is never
+ * used to choose: so neither "none" nor an HS256 signature made with a public key as its secret can
+ * pass. The signature is checked before any claim is read; the claims are then held to what RFC
+ * 7519 asks, with exp required. */
+#include "api/edge/jwt.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/ec.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/pem.h>
+#include <openssl/rsa.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "api/edge/body.h"
+#include "base/check.h"
+
+enum { KEY_FILE_MAX = 64 * 1024, ES256_BYTES = 64, HS256_BYTES = 32, RSA_BITS_MIN = 2048 };
+
+enum algorithm { HS256, RS256, ES256 };
+static const char *const algorithm_names[] = {"HS256", "RS256", "ES256"};
+
+struct jwt_key {
+    enum algorithm algorithm;
+    EVP_PKEY *public_key; /* RS256, ES256 */
+    size_t secret_len;
+    uint8_t secret[]; /* HS256 */
+};
+
+/* ---- keys ---- */
+
+static enum err key_from_pem(struct str bytes, struct jwt_key **out, char why[200])
+{
+    BIO *bio = BIO_new_mem_buf(bytes.ptr, (int)bytes.len);
+    EVP_PKEY *pkey = bio ? PEM_read_bio_PUBKEY(bio, NULL, NULL, NULL) : NULL;
+    BIO_free(bio);
+    ERR_clear_error();
+    if (!pkey) {
+        snprintf(why, 200, "the JWT key looks like PEM but holds no public key");
+        return ERR_INVALID;
+    }
+    enum algorithm algorithm;
+    char curve[32] = "";
+    if (EVP_PKEY_is_a(pkey, "RSA") && EVP_PKEY_get_bits(pkey) >= RSA_BITS_MIN) {
+        algorithm = RS256;
+    } else if (EVP_PKEY_is_a(pkey, "EC") &&
+               EVP_PKEY_get_utf8_string_param(pkey, OSSL_PKEY_PARAM_GROUP_NAME, curve, sizeof curve,
+                                              NULL) == 1 &&
+               strcmp(curve, "prime256v1") == 0) {
+        algorithm = ES256;
+    } else {
+        snprintf(why, 200, "the JWT key is neither RSA of %d bits or more nor P-256", RSA_BITS_MIN);
+        EVP_PKEY_free(pkey);
+        return ERR_INVALID;
+    }
+    struct jwt_key *key = calloc(1, sizeof *key);
+    CHECK(key);
+    key->algorithm = algorithm;
+    key->public_key = pkey;
+    *out = key;
+    return OK;
+}
+
+enum err jwt_key_parse(struct str bytes, struct jwt_key **out, char why[200])
+{
+    if (bytes.len > KEY_FILE_MAX) {
+        snprintf(why, 200, "the JWT key is larger than %d bytes", KEY_FILE_MAX);
+        return ERR_INVALID;
+    }
+    if (memmem(bytes.ptr, bytes.len, "-----BEGIN ", 11))
+        return key_from_pem(bytes, out, why);
+    while (bytes.len > 0 && (bytes.ptr[bytes.len - 1] == '\n' || bytes.ptr[bytes.len - 1] == '\r'))
+        bytes.len--;
+    if (bytes.len < JWT_SECRET_MIN) {
+        snprintf(why, 200, "the JWT secret is shorter than %d bytes", JWT_SECRET_MIN);
+        return ERR_INVALID;
+    }
+    struct jwt_key *key = calloc(1, sizeof *key + bytes.len);
+    CHECK(key);
+    key->algorithm = HS256;
+    key->secret_len = bytes.len;
+    memcpy(key->secret, bytes.ptr, bytes.len);
+    *out = key;
+    return OK;
+}
+
+enum err jwt_key_load(const char *path, struct jwt_key **out, char why[200])
+{
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        snprintf(why, 200, "cannot read the JWT key file: %m");
+        return ERR_INVALID;
+    }
+    char *bytes = malloc(KEY_FILE_MAX + 1);
+    CHECK(bytes);
+    size_t n = fread(bytes, 1, KEY_FILE_MAX + 1, file);
+    fclose(file);
+    enum err e = jwt_key_parse((struct str){bytes, n}, out, why);
+    OPENSSL_cleanse(bytes, n);
+    free(bytes);
+    return e;
+}
+
+void jwt_key_free(struct jwt_key *key)
+{
+    if (!key)
+        return;
+    EVP_PKEY_free(key->public_key);
+    OPENSSL_cleanse(key->secret, key->secret_len);
+    free(key);
+}
+
+const char *jwt_key_algorithm(const struct jwt_key *key)
+{
+    return algorithm_names[key->algorithm];
+}
+
+/* ---- the parts of a token ---- */
+
+struct parts {
+    struct str header, payload, signature; /* base64url, as sent */
+    struct str signed_text;                /* header "." payload */
+};
+
+static bool split(struct str token, struct parts *out)
+{
+    const char *first = memchr(token.ptr, '.', token.len);
+    if (!first)
+        return false;
+    size_t rest_len = token.len - (size_t)(first + 1 - token.ptr);
+    const char *second = memchr(first + 1, '.', rest_len);
+    if (!second)
+        return false;
+    const char *end = token.ptr + token.len;
+    if (memchr(second + 1, '.', (size_t)(end - second - 1)))
+        return false;
+    *out = (struct parts){
+        .header = {token.ptr, (size_t)(first - token.ptr)},
+        .payload = {first + 1, (size_t)(second - first - 1)},
+        .signature = {second + 1, (size_t)(end - second - 1)},
+        .signed_text = {token.ptr, (size_t)(second - token.ptr)},
+    };
+    return out->header.len && out->payload.len && out->signature.len;
+}
+
+bool jwt_looks_like(struct str token)
+{
+    struct parts parts;
+    return token.len <= JWT_TOKEN_MAX && split(token, &parts);
+}
+
+static bool decode(struct str text, struct arena *arena, struct str *out)
+{
+    size_t capacity = text.len, n = 0;
+    uint8_t *bytes = arena_alloc(arena, capacity ? capacity : 1);
+    if (!str_base64url_decode(text, bytes, capacity, &n))
+        return false;
+    *out = (struct str){(const char *)bytes, n};
+    return true;
+}
+
+/* Jansson recurses; the token is small, but its depth is bounded all the same. */
+static json_t *decode_object(struct str text, struct arena *arena)
+{
+    struct str raw;
+    if (!decode(text, arena, &raw) || !str_is_utf8(raw) || body_depth(raw) > BODY_DEPTH_MAX)
+        return NULL;
+    json_t *object = json_loadb(raw.ptr, raw.len, JSON_REJECT_DUPLICATES, NULL);
+    if (object && !json_is_object(object)) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+/* ---- signatures ---- */
+
+static bool hmac_matches(const struct jwt_key *key, struct str text, struct str signature)
+{
+    uint8_t mac[HS256_BYTES];
+    unsigned mac_len = sizeof mac;
+    if (!HMAC(EVP_sha256(), key->secret, (int)key->secret_len, (const uint8_t *)text.ptr, text.len,
+              mac, &mac_len))
+        return false;
+    return signature.len == sizeof mac && CRYPTO_memcmp(mac, signature.ptr, sizeof mac) == 0;
+}
+
+static bool key_verifies(EVP_PKEY *pkey, struct str text, const uint8_t *signature, size_t len)
+{
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    bool good = ctx && EVP_DigestVerifyInit(ctx, NULL, EVP_sha256(), NULL, pkey) == 1 &&
+                EVP_DigestVerify(ctx, signature, len, (const uint8_t *)text.ptr, text.len) == 1;
+    EVP_MD_CTX_free(ctx);
+    ERR_clear_error();
+    return good;
+}
+
+/* JWS carries r and s side by side; OpenSSL wants them in DER. */
+static bool ecdsa_matches(EVP_PKEY *pkey, struct str text, struct str signature)
+{
+    if (signature.len != ES256_BYTES)
+        return false;
+    ECDSA_SIG *sig = ECDSA_SIG_new();
+    BIGNUM *r = BN_bin2bn((const uint8_t *)signature.ptr, ES256_BYTES / 2, NULL);
+    BIGNUM *s = BN_bin2bn((const uint8_t *)signature.ptr + ES256_BYTES / 2, ES256_BYTES / 2, NULL);
+    if (!sig || !r || !s || ECDSA_SIG_set0(sig, r, s) != 1) {
+        BN_free(r);
+        BN_free(s);
+        ECDSA_SIG_free(sig);
+        return false;
+    }
+    uint8_t *der = NULL;
+    int len = i2d_ECDSA_SIG(sig, &der);
+    bool good = len > 0 && key_verifies(pkey, text, der, (size_t)len);
+    OPENSSL_free(der);
+    ECDSA_SIG_free(sig);
+    return good;
+}
+
+static bool signature_matches(const struct jwt_key *key, struct str text, struct str signature)
+{
+    switch (key->algorithm) {
+    case HS256:
+        return hmac_matches(key, text, signature);
+    case RS256:
+        return key_verifies(key->public_key, text, (const uint8_t *)signature.ptr, signature.len);
+    case ES256:
+        return ecdsa_matches(key->public_key, text, signature);
+    }
+    return false;
+}
+
+static bool header_fits(const struct jwt_key *key, const json_t *header)
+{
+    const char *alg = json_string_value(json_object_get(header, "alg"));
+    /* "crit" names extensions that must be understood; we understand none. */
+    return alg && strcmp(alg, algorithm_names[key->algorithm]) == 0 &&
+           !json_object_get(header, "crit");
+}
+
+/* ---- claims ---- */
+
+static struct str text_claim(const json_t *claims, const char *name, struct arena *arena)
+{
+    const json_t *value = json_object_get(claims, name);
+    if (!json_is_string(value))
+        return (struct str){NULL, 0};
+    return arena_str(arena, (struct str){json_string_value(value), json_string_length(value)});
+}
+
+/* A NumericDate in seconds, which may have a fraction; false: absent or not a sane number. */
+static bool time_claim(const json_t *claims, const char *name, double *seconds)
+{
+    const json_t *value = json_object_get(claims, name);
+    if (!json_is_number(value))
+        return false;
+    *seconds = json_number_value(value);
+    return isfinite(*seconds) && *seconds >= 0 && *seconds <= 1e11;
+}
+
+static bool text_equals(const json_t *value, const char *wanted)
+{
+    return json_is_string(value) &&
+           str_eq((struct str){json_string_value(value), json_string_length(value)},
+                  str_of(wanted));
+}
+
+static bool audience_fits(const json_t *claims, const char *audience)
+{
+    const json_t *aud = json_object_get(claims, "aud");
+    if (!json_is_array(aud))
+        return text_equals(aud, audience);
+    for (size_t i = 0; i < json_array_size(aud); i++) {
+        if (text_equals(json_array_get(aud, i), audience))
+            return true;
+    }
+    return false;
+}
+
+/* What is wrong with the claims; NULL: nothing. */
+static const char *claims_fault(const json_t *claims, const char *issuer, const char *audience,
+                                int64_t now_ms)
+{
+    double now_s = (double)now_ms / 1000.0, exp, nbf;
+    if (!time_claim(claims, "exp", &exp))
+        return "the token has no valid exp";
+    if (now_s >= exp + JWT_LEEWAY_S)
+        return "the token has expired";
+    if (json_object_get(claims, "nbf") &&
+        (!time_claim(claims, "nbf", &nbf) || now_s < nbf - JWT_LEEWAY_S))
+        return "the token is not valid yet";
+    if (issuer[0] && !text_equals(json_object_get(claims, "iss"), issuer))
+        return "the token has another issuer";
+    if (audience[0] && !audience_fits(claims, audience))
+        return "the token is for another audience";
+    const json_t *sub = json_object_get(claims, "sub");
+    if (!json_is_string(sub) || json_string_length(sub) == 0 ||
+        json_string_length(sub) > JWT_SUBJECT_MAX)
+        return "the token's sub must be a string of 1 to 255 bytes";
+    return NULL;
+}
+
+enum err jwt_verify(const struct jwt_key *key, struct str token, const char *issuer,
+                    const char *audience, int64_t now_ms, struct arena *arena,
+                    struct jwt_claims *out, const char **why)
+{
+    struct parts parts;
+    struct str signature;
+    *why = "the token is not a well-formed JWT";
+    if (token.len > JWT_TOKEN_MAX || !split(token, &parts) ||
+        !decode(parts.signature, arena, &signature))
+        return ERR_UNAUTHENTICATED;
+    json_t *header = decode_object(parts.header, arena);
+    if (!header)
+        return ERR_UNAUTHENTICATED;
+    bool fits = header_fits(key, header);
+    json_decref(header);
+    if (!fits) {
+        *why = "the token's algorithm is not the configured key's";
+        return ERR_UNAUTHENTICATED;
+    }
+    if (!signature_matches(key, parts.signed_text, signature)) {
+        *why = "the token's signature does not match";
+        return ERR_UNAUTHENTICATED;
+    }
+    json_t *claims = decode_object(parts.payload, arena);
+    if (!claims)
+        return ERR_UNAUTHENTICATED;
+    *why = claims_fault(claims, issuer, audience, now_ms);
+    if (!*why) {
+        double exp = 0;
+        time_claim(claims, "exp", &exp);
+        *out = (struct jwt_claims){
+            .subject = text_claim(claims, "sub", arena),
+            .preferred_username = text_claim(claims, "preferred_username", arena),
+            .name = text_claim(claims, "name", arena),
+            .expires_at_ms = (int64_t)(exp * 1000.0),
+        };
+    }
+    json_decref(claims);
+    return *why ? ERR_UNAUTHENTICATED : OK;
+}

@@ -1,0 +1,116 @@
+/* Marks gather in one bounded array under a lock; a step takes a slice off its end and writes it in
+ * one transaction. The slice is small, so that the one writer is never held up for longer than a
+ * few posts take. */
+#include "api/edge/last_seen.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+
+enum { SLICE = 256, EVERY_MS = 60 * 1000 };
+
+struct mark {
+    uint64_t account, session;
+    int64_t at_ms;
+};
+
+struct last_seen {
+    struct db *db;
+    struct clock *clock;
+    int64_t session_life_ms;
+    int64_t due_us; /* the step's own */
+    pthread_mutex_t lock;
+    size_t count, max;
+    struct mark marks[];
+};
+
+struct last_seen *last_seen_new(struct db *db, struct clock *clock, int64_t session_life_ms,
+                                size_t marks_max)
+{
+    struct last_seen *s = calloc(1, sizeof *s + marks_max * sizeof(struct mark));
+    CHECK(s);
+    s->db = db;
+    s->clock = clock;
+    s->session_life_ms = session_life_ms;
+    s->max = marks_max;
+    s->due_us = clock_mono_us(clock) + EVERY_MS * INT64_C(1000);
+    pthread_mutex_init(&s->lock, NULL);
+    return s;
+}
+
+void last_seen_free(struct last_seen *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+void last_seen_mark(struct last_seen *s, uint64_t account, uint64_t session)
+{
+    struct mark mark = {account, session, clock_wall_ms(s->clock)};
+    pthread_mutex_lock(&s->lock);
+    if (s->count < s->max)
+        s->marks[s->count++] = mark;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static size_t last_seen_waiting(struct last_seen *s)
+{
+    pthread_mutex_lock(&s->lock);
+    size_t n = s->count;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+struct slice {
+    const struct mark *marks;
+    size_t count;
+    int64_t session_life_ms;
+};
+
+static enum err write_slice(struct tx *tx, void *arg)
+{
+    const struct slice *slice = arg;
+    enum err e = OK;
+    for (size_t i = 0; i < slice->count && !e; i++) {
+        const struct mark *m = &slice->marks[i];
+        e = tx_exec(tx, "UPDATE accounts SET seen_at = $2 WHERE id = $1 AND seen_at < $2",
+                    DB_ARGS(DB_I64(m->account), DB_I64(m->at_ms)), NULL);
+        if (!e && m->session)
+            e = tx_exec(tx,
+                        "UPDATE sessions SET used_at = $3, expires_at = $4 "
+                        "WHERE account_id = $1 AND id = $2 AND used_at < $3",
+                        DB_ARGS(DB_I64(m->account), DB_I64(m->session), DB_I64(m->at_ms),
+                                DB_I64(m->at_ms + slice->session_life_ms)),
+                        NULL);
+    }
+    return e;
+}
+
+int64_t last_seen_step(struct last_seen *s)
+{
+    int64_t now_us = clock_mono_us(s->clock);
+    size_t waiting = last_seen_waiting(s);
+    if (now_us < s->due_us && waiting < s->max / 2) {
+        int64_t soon_us = now_us + INT64_C(1000000); /* to notice when it fills up early */
+        return s->due_us < soon_us ? s->due_us : soon_us;
+    }
+    struct mark marks[SLICE];
+    pthread_mutex_lock(&s->lock);
+    size_t n = s->count < SLICE ? s->count : SLICE;
+    s->count -= n;
+    memcpy(marks, s->marks + s->count, n * sizeof *marks);
+    bool more = s->count > 0;
+    pthread_mutex_unlock(&s->lock);
+    if (n > 0) {
+        struct slice slice = {marks, n, s->session_life_ms};
+        /* A mark that cannot be written now is not worth keeping: the next visit makes another. */
+        (void)db_write(s->db, write_slice, &slice, NULL);
+    }
+    if (more)
+        return now_us;
+    s->due_us = now_us + EVERY_MS * INT64_C(1000);
+    return s->due_us;
+}

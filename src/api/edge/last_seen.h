@@ -1,0 +1,21 @@
+/* When people were last here. The views are told at once; truth is told in batches, about once a
+ * minute, because a write per visit would cost more than the visit. What is lost in a crash is at
+ * most that minute. */
+#pragma once
+
+#include "base/clock.h"
+#include "port/db.h"
+
+struct last_seen;
+
+struct last_seen *last_seen_new(struct db *db, struct clock *clock, int64_t session_life_ms,
+                                size_t marks_max);
+void last_seen_free(struct last_seen *s);
+
+/* `account` (through `session`, 0: none) was here now. Any thread; never blocks for long; dropped
+ * when full. */
+void last_seen_mark(struct last_seen *s, uint64_t account, uint64_t session);
+
+/* Writes what has gathered, a slice at a time; blocking. Returns when to call again (monotonic µs).
+ * One caller. */
+int64_t last_seen_step(struct last_seen *s);

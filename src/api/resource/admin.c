@@ -1,0 +1,342 @@
+/* What operators ask, and the command line through the control socket. Everything here works in
+ * bounded slices: a check or an import of a large store is many calls, so that none holds a thread,
+ * a snapshot or the writer for long. */
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "api/edge/auth.h"
+#include "api/edge/cluster.h"
+#include "api/edge/handlers.h"
+#include "api/render/render.h"
+#include "api/resource/status.h"
+#include "base/id.h"
+#include "model/feed.h"
+#include "model/import.h"
+#include "model/post.h"
+#include "model/truth.h"
+
+enum {
+    KEYS_LISTED_MAX = 1000,
+    CHECK_LIMIT_DEFAULT = 100,
+    CHECK_LIMIT_MAX = 1000,
+    CHECK_DEPTH_DEFAULT = 200,
+    CHECK_DEPTH_MAX = 100000,
+    LANE_CONCURRENCY_MAX = 1000,
+    LANE_RATE_MAX = 1000000,
+    BACKUP_PATH_MAX = 4000,
+};
+
+/* ---- keys ---- */
+
+struct new_key {
+    struct str name;
+    unsigned scopes;
+    uint8_t hash[TOKEN_HASH_BYTES];
+    uint64_t id;
+};
+
+static enum err create_key(struct tx *tx, void *arg)
+{
+    struct new_key *k = arg;
+    return api_key_create(tx, k->name, k->scopes, k->hash, &k->id);
+}
+
+enum err admin_keys_create(struct call *c, struct tx *tx)
+{
+    (void)tx;
+    struct new_key key = {.name = {NULL, 0}};
+    struct str scopes = {NULL, 0}, token;
+    enum err e = call_body_text(c, "name", true, &key.name);
+    if (!e)
+        e = call_body_text(c, "scopes", true, &scopes);
+    if (e)
+        return e;
+    if (!scopes_parse(scopes, &key.scopes))
+        return call_fail(c, ERR_INVALID, "scopes must list one or more of: act, admin, admin:read");
+    token_make("ftk_", &c->x->arena, &token, key.hash);
+    e = db_write(c->api->db, create_key, &key, c->detail);
+    if (e)
+        return e;
+    struct buf text;
+    buf_init(&text, 0);
+    scopes_write(key.scopes, &text);
+    json_object_begin(&c->json);
+    json_put(&c->json, "id", id, key.id);
+    json_put(&c->json, "name", str, key.name);
+    json_put(&c->json, "scopes", str, buf_view(&text));
+    json_put(&c->json, "key", str, token);
+    json_object_end(&c->json);
+    buf_done(&text);
+    return OK;
+}
+
+enum err admin_keys_list(struct call *c, struct tx *tx)
+{
+    size_t n;
+    struct api_key *found = ARENA_ARRAY(&c->x->arena, struct api_key, KEYS_LISTED_MAX);
+    enum err e = api_key_list(tx, &c->x->arena, found, KEYS_LISTED_MAX, &n);
+    if (e)
+        return e;
+    call_list_begin(c);
+    for (size_t i = 0; i < n; i++)
+        render_api_key(&c->json, &found[i]);
+    call_list_end(c, 0);
+    return OK;
+}
+
+enum err admin_keys_revoke(struct call *c, struct tx *tx)
+{
+    return api_key_revoke(tx, c->params[0]);
+}
+
+/* ---- accounts and posts ---- */
+
+enum err admin_suspend(struct call *c, struct tx *tx)
+{
+    return account_suspend(tx, c->params[0], true);
+}
+
+enum err admin_restore(struct call *c, struct tx *tx)
+{
+    return account_suspend(tx, c->params[0], false);
+}
+
+enum err admin_post_delete(struct call *c, struct tx *tx)
+{
+    return post_delete(tx, c->params[0], 0, clock_wall_ms(c->api->clock));
+}
+
+/* ---- truth ---- */
+
+/* Whether everything is delivered is for the leader to say; nobody to ask means no. */
+static bool is_drained(struct call *c)
+{
+    if (!c->api->cluster || atomic_load(&c->api->cluster->leads))
+        return engine_drained(c->api->engine);
+    json_t *answer = status_ask_engine(c);
+    bool drained = json_is_true(json_object_get(json_object_get(answer, "engine"), "drained"));
+    json_decref(answer);
+    return drained;
+}
+
+static void write_difference(void *arg, const struct check_difference *d)
+{
+    render_difference(arg, d);
+}
+
+enum err admin_check(struct call *c, struct tx *tx)
+{
+    (void)tx;
+    struct api *api = c->api;
+    uint64_t from = 0;
+    int64_t limit = CHECK_LIMIT_DEFAULT, depth = CHECK_DEPTH_DEFAULT;
+    bool repair = false;
+    enum err e = call_body_id(c, "from", &from);
+    if (!e)
+        e = call_body_number(c, "limit", 1, CHECK_LIMIT_MAX, &limit);
+    if (!e)
+        e = call_body_number(c, "depth", 1, CHECK_DEPTH_MAX, &depth);
+    if (!e)
+        e = call_body_flag(c, "repair", &repair);
+    if (e)
+        return e;
+    struct check_result r = {0};
+    struct json_out *j = &c->json;
+    bool drained = is_drained(c);
+    json_object_begin(j);
+    json_key(j, STR("differences"));
+    json_array_begin(j);
+    e = truth_check(api->db, api->views, api->cards, from, (size_t)limit, (size_t)depth, repair,
+                    (struct check_report){write_difference, j}, &r);
+    if (e)
+        return e;
+    json_array_end(j);
+    render_check_counts(j, &r);
+    json_put(j, "drained", bool, drained);
+    json_put_if(r.next_account, j, "next", id, r.next_account);
+    json_object_end(j);
+    return OK;
+}
+
+struct lookup {
+    struct str user;
+    struct arena *arena;
+    struct account account;
+};
+
+/* A number that is no account's id may still be somebody's name. */
+enum err account_look_up(struct tx *tx, struct str name, struct arena *arena, struct account *out)
+{
+    uint64_t id;
+    if (id_parse(name, &id) && account_get(tx, id, arena, out) == OK)
+        return OK;
+    if (name.len > 0 && name.ptr[0] == '@')
+        name = (struct str){name.ptr + 1, name.len - 1};
+    return account_by_username(tx, name, arena, out);
+}
+
+static enum err look_up(struct tx *tx, void *arg)
+{
+    struct lookup *l = arg;
+    return account_look_up(tx, l->user, l->arena, &l->account);
+}
+
+enum err admin_explain(struct call *c, struct tx *tx)
+{
+    (void)tx;
+    struct api *api = c->api;
+    struct lookup l = {.arena = &c->x->arena};
+    struct explanation found;
+    struct str text;
+    uint64_t post;
+    if (!http_query(c->x, STR("user"), &l.user) || !l.user.ptr)
+        return call_fail(c, ERR_BAD_INPUT, "user is missing: an account id or a username");
+    if (!http_query(c->x, STR("post"), &text) || !text.ptr || !id_parse(text, &post))
+        return call_fail(c, ERR_BAD_INPUT, "post is missing or not an id");
+    enum err e = db_read(api->db, look_up, &l, c->detail);
+    if (!e)
+        e = truth_explain(api->db, api->views, api->cards, l.account.id, post, &c->x->arena,
+                          &found);
+    if (!e)
+        render_explanation(&c->json, &found);
+    return e;
+}
+
+/* ---- the store ---- */
+
+enum err admin_backup(struct call *c, struct tx *tx)
+{
+    (void)tx;
+    struct str path = {NULL, 0};
+    struct stat there;
+    enum err e = call_body_text(c, "path", true, &path);
+    if (e)
+        return e;
+    if (c->api->cluster)
+        return call_fail(c, ERR_INVALID,
+                         "back up a shared store with PostgreSQL's own tools, such as pg_dump");
+    if (path.len < 2 || path.ptr[0] != '/' || path.len > BACKUP_PATH_MAX)
+        return call_fail(c, ERR_INVALID, "path must be absolute, and at most %d bytes long",
+                         BACKUP_PATH_MAX);
+    path = arena_str(&c->x->arena, path);
+    if (lstat(path.ptr, &there) == 0)
+        return call_fail(c, ERR_CONFLICT, "path exists already: name a new file");
+    int64_t began_us = clock_mono_us(c->api->clock);
+    e = db_backup(c->api->db, path.ptr, NULL, NULL);
+    if (e)
+        return call_fail(c, e, "the backup could not be written");
+    json_object_begin(&c->json);
+    json_put(&c->json, "path", str, path);
+    json_put(&c->json, "bytes", i64, stat(path.ptr, &there) == 0 ? (int64_t)there.st_size : 0);
+    json_put(&c->json, "took_ms", i64, (clock_mono_us(c->api->clock) - began_us) / 1000);
+    json_object_end(&c->json);
+    return OK;
+}
+
+struct import {
+    struct str ndjson;
+    uint64_t first_line;
+    struct follow_policy policy;
+    struct arena *arena;
+    struct import_result result;
+};
+
+static enum err run_import(struct tx *tx, void *arg)
+{
+    struct import *m = arg;
+    return import_chunk(tx, m->ndjson, m->first_line, &m->policy, m->arena, &m->result);
+}
+
+/* A chunk is one transaction, and other people's writes wait for it. */
+enum { IMPORT_LINES_MAX = 2000 };
+
+static size_t count_lines(struct str text)
+{
+    size_t lines = 0;
+    struct str line;
+    while (str_split(&text, '\n', &line))
+        lines += line.len > 0;
+    return lines;
+}
+
+enum err admin_import(struct call *c, struct tx *tx)
+{
+    (void)tx;
+    struct import m = {
+        .ndjson = c->x->body,
+        .first_line = 1,
+        .arena = &c->x->arena,
+        .policy = {.celebrity_threshold = celebrity_threshold(c->api->keeper),
+                   .max_following = c->api->settings->max_following},
+    };
+    struct str text;
+    if (http_query(c->x, STR("first_line"), &text) &&
+        (!text.ptr || !str_parse_u64(text, &m.first_line)))
+        return call_fail(c, ERR_BAD_INPUT, "first_line must be a number");
+    if (!str_is_utf8(m.ndjson))
+        return call_fail(c, ERR_BAD_INPUT, "the body is not valid UTF-8");
+    if (count_lines(m.ndjson) > IMPORT_LINES_MAX)
+        return call_fail(c, ERR_TOO_LARGE, "the body has more than %d lines: send smaller chunks",
+                         IMPORT_LINES_MAX);
+    enum err e = import_hash_passwords(c->x->body, &c->x->arena, &m.ndjson);
+    if (!e)
+        e = db_write(c->api->db, run_import, &m, c->detail);
+    if (!e)
+        render_import(&c->json, &m.result);
+    return e;
+}
+
+/* ---- views and lanes ---- */
+
+enum err admin_save(struct call *c, struct tx *tx)
+{
+    (void)tx;
+    /* A save that tells of a loss tells it once, and the engine must be the one that hears it. */
+    if (c->api->views->remote)
+        return call_fail(c, ERR_INVALID,
+                         "shared views need no save by hand: the leader saves its position as it "
+                         "settles events");
+    uint64_t position = engine_settled_through(c->api->engine);
+    enum err e = views_save(c->api->views, position);
+    if (e)
+        return e;
+    struct view_stats s;
+    views_stats(c->api->views, &s);
+    json_object_begin(&c->json);
+    json_put(&c->json, "position", id, position);
+    json_put(&c->json, "bytes", i64, s.save_bytes);
+    json_put(&c->json, "took_ms", i64, s.save_took_ms);
+    json_object_end(&c->json);
+    return OK;
+}
+
+enum err admin_lane(struct call *c, struct tx *tx)
+{
+    (void)tx;
+    struct str name = {NULL, 0};
+    enum err e = call_body_text(c, "lane", true, &name);
+    if (e)
+        return e;
+    enum lane lane;
+    if (!lane_parse(name, &lane))
+        return call_fail(c, ERR_INVALID, "there is no such lane; GET /v1/admin/status lists them");
+    struct engine_stats s;
+    engine_stats(c->api->engine, &s);
+    int64_t concurrency = s.lanes[lane].concurrency, rate = s.lanes[lane].rate;
+    bool stopped = s.lanes[lane].breaker.state != BREAKER_CLOSED, was_stopped = stopped;
+    bool asked = c->body && json_is_boolean(json_object_get(c->body, "stopped"));
+    e = call_body_number(c, "concurrency", 1, LANE_CONCURRENCY_MAX, &concurrency);
+    if (!e)
+        e = call_body_number(c, "rate", 0, LANE_RATE_MAX, &rate);
+    if (!e)
+        e = call_body_flag(c, "stopped", &stopped);
+    if (e)
+        return e;
+    if (c->body && (json_object_get(c->body, "concurrency") || json_object_get(c->body, "rate")))
+        engine_set_lane(c->api->engine, lane, (uint32_t)concurrency, (uint32_t)rate);
+    if (asked && (stopped || was_stopped))
+        engine_stop_lane(c->api->engine, lane, stopped);
+    engine_stats(c->api->engine, &s);
+    status_write_lane(&c->json, &s.lanes[lane]);
+    return OK;
+}

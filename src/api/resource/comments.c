@@ -1,0 +1,47 @@
+/* Comments over HTTP. */
+#include "api/edge/handlers.h"
+#include "api/render/render.h"
+#include "model/post.h"
+
+enum { COMMENTS_DEFAULT = 50, COMMENTS_MAX = 200 };
+
+enum err comments_create(struct call *c, struct tx *tx)
+{
+    struct str body;
+    struct comment comment;
+    enum err e = call_body_text(c, "body", true, &body);
+    if (!e)
+        e = comment_create(tx, 0, c->params[0], c->caller.account, body, &c->x->arena, &comment);
+    if (e)
+        return e;
+    render_comment(&c->json, &comment);
+    c->status = 201;
+    return OK;
+}
+
+/* Oldest first: the cursor is the last id shown, and the first page begins at the beginning. */
+enum err comments_list(struct call *c, struct tx *tx)
+{
+    size_t limit, n;
+    uint64_t after;
+    struct comment found[COMMENTS_MAX];
+    enum err e = call_page(c, COMMENTS_DEFAULT, COMMENTS_MAX, &limit, &after);
+    if (e)
+        return e;
+    if (after == UINT64_MAX)
+        after = 0;
+    e = comment_list(tx, c->params[0], c->caller.account, after, limit, &c->x->arena, found, &n);
+    if (e)
+        return e;
+    call_list_begin(c);
+    for (size_t i = 0; i < n; i++)
+        render_comment(&c->json, &found[i]);
+    call_list_end(c, n == limit ? found[n - 1].id : 0);
+    return OK;
+}
+
+enum err comments_delete(struct call *c, struct tx *tx)
+{
+    c->status = 204;
+    return comment_delete(tx, c->params[0], c->caller.account, clock_wall_ms(c->api->clock));
+}

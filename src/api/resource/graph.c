@@ -1,0 +1,159 @@
+/* The graph over HTTP: follow, block, mute, and the lists of who follows whom.
+ *
+ * A change answers with the other account and how the caller stands to it now, read in the same
+ * transaction, so that a client needs no second request. */
+#include "api/edge/handlers.h"
+#include "api/render/render.h"
+#include "model/follow.h"
+
+enum { PEOPLE_DEFAULT = 50, PEOPLE_MAX = 200 };
+
+static struct follow_policy policy_now(struct call *c)
+{
+    return (struct follow_policy){
+        .celebrity_threshold = celebrity_threshold(c->api->keeper),
+        .max_following = c->api->settings->max_following,
+    };
+}
+
+enum err call_find_account(struct call *c, struct tx *tx, uint64_t id, struct account *account,
+                           struct relationship *relationship)
+{
+    *relationship = (struct relationship){0};
+    enum err e = account_get(tx, id, &c->x->arena, account);
+    if (!e && c->caller.account && c->caller.account != id)
+        e = account_relationship(tx, c->caller.account, id, relationship);
+    if (e)
+        return e;
+    bool self = id == c->caller.account;
+    if (!self && (account->state != ACCOUNT_ACTIVE || relationship->blocked_by))
+        return call_fail(c, ERR_NOT_FOUND, "no such account");
+    return OK;
+}
+
+/* The other end of an edge. The caller may end an edge, or block, although that end hides from them
+ * (by a block of its own, or suspended): then it is named, and nothing else is told. */
+static enum err answer_account(struct call *c, struct tx *tx, uint64_t id)
+{
+    struct account account;
+    struct relationship relationship;
+    enum err e = account_get(tx, id, &c->x->arena, &account);
+    if (!e)
+        e = account_relationship(tx, c->caller.account, id, &relationship);
+    if (e)
+        return e;
+    bool hidden = account.state != ACCOUNT_ACTIVE || relationship.blocked_by;
+    if (hidden && id != c->caller.account)
+        account = (struct account){.id = account.id,
+                                   .username = account.username,
+                                   .display_name = STR(""),
+                                   .bio = STR("")};
+    render_account(&c->json, &account, &relationship, false);
+    return OK;
+}
+
+/* Ending something that touches only oneself is refused for accounts one may not know of. */
+static enum err check_known(struct call *c, struct tx *tx)
+{
+    struct account account;
+    struct relationship relationship;
+    return call_find_account(c, tx, c->params[0], &account, &relationship);
+}
+
+/* `e`: what the change came to. Asking twice is asking once, so whether it changed anything is not
+ * told. */
+static enum err answer(struct call *c, struct tx *tx, enum err e)
+{
+    return e ? e : answer_account(c, tx, c->params[0]);
+}
+
+enum err follow_put(struct call *c, struct tx *tx)
+{
+    struct follow_policy policy = policy_now(c);
+    bool changed;
+    return answer(c, tx, follow_create(tx, c->caller.account, c->params[0], &policy, &changed));
+}
+
+enum err follow_delete(struct call *c, struct tx *tx)
+{
+    struct follow_policy policy = policy_now(c);
+    bool changed;
+    enum err e = check_known(c, tx);
+    if (!e)
+        e = follow_remove(tx, c->caller.account, c->params[0], &policy, &changed);
+    return answer(c, tx, e);
+}
+
+enum err block_put(struct call *c, struct tx *tx)
+{
+    struct follow_policy policy = policy_now(c);
+    bool changed;
+    return answer(c, tx, block_create(tx, c->caller.account, c->params[0], &policy, &changed));
+}
+
+enum err block_delete(struct call *c, struct tx *tx)
+{
+    bool changed;
+    return answer(c, tx, block_remove(tx, c->caller.account, c->params[0], &changed));
+}
+
+enum err mute_put(struct call *c, struct tx *tx)
+{
+    bool changed;
+    enum err e = check_known(c, tx);
+    if (!e)
+        e = mute_create(tx, c->caller.account, c->params[0], &changed);
+    return answer(c, tx, e);
+}
+
+enum err mute_delete(struct call *c, struct tx *tx)
+{
+    bool changed;
+    return answer(c, tx, mute_remove(tx, c->caller.account, c->params[0], &changed));
+}
+
+void call_list_accounts(struct call *c, const struct account_card *accounts, size_t n, size_t limit)
+{
+    call_list_begin(c);
+    for (size_t i = 0; i < n; i++)
+        render_account_card(&c->json, &accounts[i]);
+    call_list_end(c, n > 0 && n == limit ? accounts[n - 1].id : 0);
+}
+
+/* Of the account that the path names, or of the caller, whose own lists nobody else can ask for. */
+static enum err list_people(struct call *c, struct tx *tx, enum people people)
+{
+    size_t limit, n = 0;
+    uint64_t below, id = c->params[0] ? c->params[0] : c->caller.account;
+    struct account account;
+    struct relationship relationship;
+    struct account_card found[PEOPLE_MAX];
+    enum err e = call_page(c, PEOPLE_DEFAULT, PEOPLE_MAX, &limit, &below);
+    if (!e)
+        e = call_find_account(c, tx, id, &account, &relationship);
+    if (!e && !relationship.blocking)
+        e = follow_list(tx, id, people, c->caller.account, below, limit, &c->x->arena, found, &n);
+    if (!e)
+        call_list_accounts(c, found, n, limit);
+    return e;
+}
+
+enum err followers_list(struct call *c, struct tx *tx)
+{
+    return list_people(c, tx, PEOPLE_FOLLOWERS);
+}
+
+enum err following_list(struct call *c, struct tx *tx)
+{
+    return list_people(c, tx, PEOPLE_FOLLOWING);
+}
+
+enum err blocks_list(struct call *c, struct tx *tx)
+{
+    return list_people(c, tx, PEOPLE_BLOCKED);
+}
+
+enum err mutes_list(struct call *c, struct tx *tx)
+{
+    return list_people(c, tx, PEOPLE_MUTED);
+}

@@ -1,0 +1,180 @@
+/* Groups, their members, invitations and chats over HTTP. */
+#include "api/edge/handlers.h"
+#include "api/render/render.h"
+#include "model/chat.h"
+#include "model/group.h"
+#include "ops/hot_keys.h"
+
+enum { MEMBERS_DEFAULT = 50, MEMBERS_MAX = 200, INVITATIONS_DEFAULT = 20, INVITATIONS_MAX = 100 };
+
+/* ---- groups ---- */
+
+static enum err body_history(struct call *c, bool *given, enum group_history *out)
+{
+    struct str text = {NULL, 0};
+    enum err e = call_body_text(c, "history", false, &text);
+    *given = text.ptr != NULL;
+    if (!e && text.ptr && !group_history_parse(text, out))
+        e = call_fail(c, ERR_INVALID, "history must be joined or all");
+    return e;
+}
+
+enum err groups_create(struct call *c, struct tx *tx)
+{
+    struct group_new in = {.owner = c->caller.account};
+    struct group group;
+    bool given;
+    enum err e = call_body_text(c, "name", true, &in.name);
+    if (!e)
+        e = body_history(c, &given, &in.history);
+    if (!e)
+        e = call_body_ids(c, "members", GROUP_FIRST_MEMBERS_MAX, &in.members, &in.member_count);
+    if (!e)
+        e = group_create(tx, &in, &c->x->arena, &group);
+    if (e)
+        return e;
+    render_group(&c->json, &group);
+    c->status = 201;
+    http_add_header(c->x, "Location", "/v1/groups/%llu", (unsigned long long)group.id);
+    return OK;
+}
+
+enum err groups_show(struct call *c, struct tx *tx)
+{
+    struct group group;
+    enum err e = group_get(tx, c->params[0], c->caller.account, &c->x->arena, &group);
+    if (!e)
+        render_group(&c->json, &group);
+    return e;
+}
+
+static enum err body_own_flag(struct call *c, const char *name, bool *given, bool *out)
+{
+    const json_t *value = json_object_get(c->body, name);
+    *given = value && !json_is_null(value);
+    return call_body_flag(c, name, out);
+}
+
+enum err groups_update(struct call *c, struct tx *tx)
+{
+    struct group_change change = {0};
+    struct group group;
+    enum err e = call_body_text(c, "name", false, &change.name);
+    if (!e)
+        e = body_history(c, &change.set_history, &change.history);
+    if (!e)
+        e = body_own_flag(c, "muted", &change.set_muted, &change.muted);
+    if (!e)
+        e = body_own_flag(c, "archived", &change.set_archived, &change.archived);
+    if (!e)
+        e = group_update(tx, c->params[0], c->caller.account, &change, &c->x->arena, &group);
+    if (!e)
+        render_group(&c->json, &group);
+    return e;
+}
+
+enum err chat_put(struct call *c, struct tx *tx)
+{
+    struct group group;
+    bool made;
+    enum err e = chat_open(tx, c->caller.account, c->params[0], &c->x->arena, &group, &made);
+    if (e)
+        return e;
+    render_group(&c->json, &group);
+    c->status = made ? 201 : 200;
+    return OK;
+}
+
+/* ---- members ---- */
+
+enum err members_list(struct call *c, struct tx *tx)
+{
+    size_t limit, n;
+    uint64_t after, next;
+    struct group_member found[MEMBERS_MAX];
+    enum err e = call_page(c, MEMBERS_DEFAULT, MEMBERS_MAX, &limit, &after);
+    if (e)
+        return e;
+    if (after == UINT64_MAX)
+        after = 0;
+    e = group_member_list(tx, c->params[0], c->caller.account, after, limit, &c->x->arena, found,
+                          &n, &next);
+    if (e)
+        return e;
+    call_list_begin(c);
+    for (size_t i = 0; i < n; i++)
+        render_group_member(&c->json, &found[i]);
+    call_list_end(c, next);
+    return OK;
+}
+
+enum err members_put(struct call *c, struct tx *tx)
+{
+    struct member_wish wish = {0};
+    struct str role = {NULL, 0};
+    enum member_outcome outcome;
+    struct group_member member;
+    enum err e = call_body_text(c, "role", false, &role);
+    if (!e)
+        e = call_body_flag(c, "invite", &wish.invite);
+    if (e)
+        return e;
+    wish.set_role = role.ptr != NULL;
+    if (role.ptr && !group_role_parse(role, &wish.role))
+        return call_fail(c, ERR_INVALID, "role must be owner, admin or member");
+    e = group_member_put(tx, c->params[0], c->caller.account, c->params[1], &wish, &outcome);
+    if (!e)
+        e = group_member_get(tx, c->params[0], c->params[1], &c->x->arena, &member);
+    if (e)
+        return e;
+    render_group_member(&c->json, &member);
+    c->status = outcome == MEMBER_JOINED || outcome == MEMBER_INVITED ? 201 : 200;
+    return OK;
+}
+
+enum err members_delete(struct call *c, struct tx *tx)
+{
+    c->status = 204;
+    return group_member_remove(tx, c->params[0], c->caller.account, c->params[1]);
+}
+
+enum err invitations_list(struct call *c, struct tx *tx)
+{
+    size_t limit, n;
+    uint64_t below;
+    struct group_invitation found[INVITATIONS_MAX];
+    enum err e = call_page(c, INVITATIONS_DEFAULT, INVITATIONS_MAX, &limit, &below);
+    if (!e)
+        e = group_invitation_list(tx, c->caller.account, below, limit, &c->x->arena, found, &n);
+    if (e)
+        return e;
+    call_list_begin(c);
+    for (size_t i = 0; i < n; i++)
+        render_group_invitation(&c->json, &found[i]);
+    call_list_end(c, n == limit ? found[n - 1].group : 0);
+    return OK;
+}
+
+/* ---- the limit of one group's log, as the rows of its writes name it ---- */
+
+static int64_t rate(const struct settings *settings)
+{
+    return settings->group_rate;
+}
+
+static void written(struct api *api, uint64_t group, int64_t took_us)
+{
+    hot_keys_record(api->hot_groups, group, took_us, clock_mono_us(api->clock));
+}
+
+static void refused(struct api *api)
+{
+    hot_keys_refused(api->hot_groups);
+}
+
+const struct route_limit group_limit = {.noun = "group",
+                                        .unit = "messages",
+                                        .burst = 2,
+                                        .rate = rate,
+                                        .written = written,
+                                        .refused = refused};

@@ -1,0 +1,73 @@
+/* The inbox over HTTP, and the mark of what was read. */
+#include "model/inbox.h"
+#include "api/edge/handlers.h"
+#include "api/render/render.h"
+
+enum { PAGE_TEXT_MAX = 512 * 1024 };
+
+static enum err query_archived(struct call *c, bool *out)
+{
+    struct str text;
+    enum err e = call_query_text(c, "archived", &text);
+    *out = !e && text.ptr && str_eq(text, STR("true"));
+    if (!e && text.ptr && !*out && !str_eq(text, STR("false")))
+        e = call_fail(c, ERR_BAD_INPUT, "archived must be true or false");
+    return e;
+}
+
+/* As many items as half a megabyte of text allows, and one at least; whoever reads slowly makes the
+ * server hold the answer. Returns where the next page begins. */
+static uint64_t write_items(struct json_out *j, const struct inbox_page *page)
+{
+    size_t text = 0;
+    for (size_t i = 0; i < page->count; i++) {
+        text += page->items[i].last.body.len;
+        if (i > 0 && text > PAGE_TEXT_MAX) {
+            const struct inbox_item *last = &page->items[i - 1];
+            return last->position ? last->position : last->activity;
+        }
+        render_inbox_item(j, &page->items[i]);
+    }
+    return page->next_below;
+}
+
+/* Always on a thread that may block, without a transaction: the views are asked before truth. */
+enum err inbox_show(struct call *c, struct tx *tx)
+{
+    (void)tx;
+    size_t limit;
+    uint64_t below;
+    bool archived;
+    struct arena arena;     /* the request's own lasts until the answer has been read */
+    struct inbox_page page; /* mostly empty: clearing it would cost more than reading it */
+    if (!c->blocking)
+        return ERR_NEEDS_TRUTH;
+    enum err e = call_page(c, INBOX_LIMIT_DEFAULT, INBOX_LIMIT_MAX, &limit, &below);
+    if (!e)
+        e = query_archived(c, &archived);
+    if (e)
+        return e;
+    arena_init(&arena);
+    e = inbox_page_read(c->api->views, c->api->db, c->caller.account, below, archived, limit,
+                        &arena, &page);
+    if (!e) {
+        call_list_begin(c);
+        call_list_end(c, write_items(&c->json, &page));
+    }
+    arena_done(&arena);
+    return e;
+}
+
+enum err read_put(struct call *c, struct tx *tx)
+{
+    struct inbox_item item;
+    int64_t seq = -1;
+    enum err e = call_body_number(c, "seq", 0, INT64_MAX, &seq);
+    if (!e && seq < 0)
+        e = call_fail(c, ERR_INVALID, "seq is missing");
+    if (!e)
+        e = inbox_mark_read(tx, c->params[0], c->caller.account, seq, &c->x->arena, &item);
+    if (!e)
+        render_inbox_item(&c->json, &item);
+    return e;
+}

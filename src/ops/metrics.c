@@ -1,0 +1,204 @@
+/* Writes rows of the registry. Nothing is kept between two calls. */
+#include "ops/metrics.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+static double read_number(const struct metric *m, const void *base)
+{
+    const char *at = (const char *)base + m->offset;
+    uint64_t u64;
+    int64_t i64;
+    uint32_t u32;
+    double f64;
+    bool flag;
+    switch (m->kind) {
+    case METRIC_I64:
+    case METRIC_MS:
+    case METRIC_TIME:
+        memcpy(&i64, at, sizeof i64);
+        return (double)i64;
+    case METRIC_U32:
+        memcpy(&u32, at, sizeof u32);
+        return u32;
+    case METRIC_F64:
+        memcpy(&f64, at, sizeof f64);
+        return f64;
+    case METRIC_BOOL:
+        memcpy(&flag, at, sizeof flag);
+        return flag;
+    default:
+        memcpy(&u64, at, sizeof u64);
+        return (double)u64;
+    }
+}
+
+/* ---- text ---- */
+
+static struct str name_of(const struct metric *m)
+{
+    return (struct str){m->name, strcspn(m->name, "{")};
+}
+
+static void put_head(struct buf *out, const struct metric *m)
+{
+    static const char *const types[] = {"gauge", "counter", "summary"};
+    struct str name = name_of(m);
+    buf_printf(out, "# HELP fantail_%.*s %s\n# TYPE fantail_%.*s %s\n", STR_ARG(name), m->help,
+               STR_ARG(name), types[m->type]);
+}
+
+/* name suffix {labels of the item, of the row, more} */
+static void put_name(struct buf *out, const struct metric *m, const char *suffix,
+                     const char *labels, const char *more)
+{
+    struct str name = name_of(m);
+    const char *own = m->name + name.len;
+    struct str parts[] = {str_of(labels), own[0] ? (struct str){own + 1, strlen(own) - 2} : STR(""),
+                          str_of(more)};
+    const char *separator = "{";
+    buf_printf(out, "fantail_%.*s%s", STR_ARG(name), suffix);
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+        if (parts[i].len == 0)
+            continue;
+        buf_printf(out, "%s%.*s", separator, STR_ARG(parts[i]));
+        separator = ",";
+    }
+    buf_printf(out, "%s", separator[0] == ',' ? "} " : " ");
+}
+
+static void put_summary(struct buf *out, const struct metric *m, const struct metric_item *item)
+{
+    struct metric_summary s;
+    memcpy(&s, (const char *)item->base + m->offset, sizeof s);
+    const struct {
+        const char *label;
+        double value;
+    } quantiles[] = {{"quantile=\"0.5\"", s.p50_s},
+                     {"quantile=\"0.95\"", s.p95_s},
+                     {"quantile=\"0.99\"", s.p99_s}};
+    for (size_t i = 0; i < COUNT_OF(quantiles); i++) {
+        if (quantiles[i].value < 0)
+            continue;
+        put_name(out, m, "", item->labels, quantiles[i].label);
+        buf_printf(out, "%.6f\n", quantiles[i].value);
+    }
+    put_name(out, m, "_sum", item->labels, "");
+    buf_printf(out, "%.6f\n", s.sum_s);
+    put_name(out, m, "_count", item->labels, "");
+    buf_printf(out, "%llu\n", (unsigned long long)s.count);
+}
+
+static void put_value(struct buf *out, const struct metric *m, const struct metric_item *item)
+{
+    double value = read_number(m, item->base);
+    if (m->kind == METRIC_NONZERO && value == 0)
+        return;
+    put_name(out, m, "", item->labels, "");
+    buf_printf(out, "%.15g\n",
+               m->kind == METRIC_MS || m->kind == METRIC_TIME ? value / 1000.0 : value);
+}
+
+static const struct metric_set *find_set(const struct metric_set *sets, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(sets[i].name, name) == 0)
+            return &sets[i];
+    return NULL;
+}
+
+void metrics_write_text(struct buf *out, const struct metric *rows, size_t row_count,
+                        const struct metric_set *sets, size_t set_count)
+{
+    const struct metric *before = NULL;
+    for (const struct metric *m = rows; m < rows + row_count; m++) {
+        const struct metric_set *set = m->name ? find_set(sets, set_count, m->set) : NULL;
+        if (!set)
+            continue;
+        if (!before || !str_eq(name_of(before), name_of(m)))
+            put_head(out, m);
+        before = m;
+        for (size_t i = 0; i < set->count; i++) {
+            if (m->kind == METRIC_SUMMED)
+                put_summary(out, m, &set->items[i]);
+            else
+                put_value(out, m, &set->items[i]);
+        }
+    }
+}
+
+/* ---- JSON ---- */
+
+static void put_member(struct json_out *j, const struct metric *m, const void *base)
+{
+    const char *at = (const char *)base + m->offset;
+    uint64_t u64;
+    int64_t i64;
+    json_key(j, str_of(m->member));
+    switch (m->kind) {
+    case METRIC_F64:
+        json_f64(j, read_number(m, base));
+        return;
+    case METRIC_BOOL:
+        json_bool(j, read_number(m, base) != 0);
+        return;
+    case METRIC_U64:
+    case METRIC_ID:
+    case METRIC_NONZERO:
+        memcpy(&u64, at, sizeof u64);
+        if (m->kind == METRIC_ID)
+            json_id(j, u64);
+        else
+            json_u64(j, u64);
+        return;
+    case METRIC_U32:
+        json_u64(j, (uint64_t)read_number(m, base));
+        return;
+    default:
+        memcpy(&i64, at, sizeof i64);
+        if (m->kind != METRIC_TIME)
+            json_i64(j, i64);
+        else if (i64)
+            json_time(j, i64);
+        else
+            json_nil(j);
+    }
+}
+
+void metrics_write_members(struct json_out *j, const struct metric *rows, size_t row_count,
+                           const char *set, const void *base)
+{
+    for (const struct metric *m = rows; m < rows + row_count; m++)
+        if (m->member && strcmp(m->set, set) == 0)
+            put_member(j, m, base);
+}
+
+void metrics_write_schema(struct json_out *j, const struct metric *rows, size_t row_count,
+                          const char *set)
+{
+    json_object_begin(j);
+    json_key(j, STR("type"));
+    json_array_begin(j);
+    json_str(j, STR("object"));
+    json_str(j, STR("null"));
+    json_array_end(j);
+    json_key(j, STR("properties"));
+    json_object_begin(j);
+    for (const struct metric *m = rows; m < rows + row_count; m++) {
+        if (!m->member || strcmp(m->set, set) != 0)
+            continue;
+        json_key(j, str_of(m->member));
+        json_object_begin(j);
+        if (m->kind != METRIC_TIME)
+            json_put(j, "type", str,
+                     m->kind == METRIC_BOOL  ? STR("boolean")
+                     : m->kind == METRIC_F64 ? STR("number")
+                     : m->kind == METRIC_ID  ? STR("string")
+                                             : STR("integer"));
+        json_put(j, "description", str, str_of(m->help));
+        json_object_end(j);
+    }
+    json_object_end(j);
+    json_object_end(j);
+}

@@ -1,0 +1,162 @@
+/* Acting once: the sink, and before it the consumer's dedup memory.
+ *
+ * An effect in truth is claimed, done and confirmed in one transaction: it
+ * happens exactly once. An effect outside is claimed in one transaction, done,
+ * and confirmed in another. If the process dies in between, nobody knows
+ * whether it happened: the claim says so, and the delivery becomes a dead
+ * letter for a person to decide. It is never done again blindly. */
+#include "base/fault.h"
+#include "pipe/state.h"
+
+struct acting {
+    struct engine *g;
+    const struct bus_message *m;
+    const struct rule *rule;
+    uint64_t member;
+    struct dedup_key key;
+    struct dedup dedup;
+    int64_t now_ms;
+    enum dedup_answer answer;
+    struct sink_result result;
+};
+
+static enum err claim(struct tx *tx, struct acting *a)
+{
+    pthread_mutex_lock(&a->g->dedup_lock);
+    a->dedup = a->g->dedup;
+    pthread_mutex_unlock(&a->g->dedup_lock);
+    enum err e = dedup_begin(tx, &a->dedup, a->now_ms);
+    return e ? e : dedup_claim(tx, &a->dedup, a->rule->consumer, &a->key, a->now_ms, &a->answer);
+}
+
+/* It is committed: what was found out holds for all. */
+static void keep_dedup(struct acting *a)
+{
+    pthread_mutex_lock(&a->g->dedup_lock);
+    if (!a->g->dedup.ready || a->dedup.newest_ms > a->g->dedup.newest_ms)
+        a->g->dedup = a->dedup;
+    pthread_mutex_unlock(&a->g->dedup_lock);
+}
+
+static enum err run_claim(struct tx *tx, void *arg)
+{
+    return claim(tx, arg);
+}
+
+static enum err run_confirm(struct tx *tx, void *arg)
+{
+    struct acting *a = arg;
+    return dedup_confirm(tx, a->rule->consumer, &a->key);
+}
+
+static enum err run_give_back(struct tx *tx, void *arg)
+{
+    struct acting *a = arg;
+    return dedup_give_back(tx, a->rule->consumer, &a->key);
+}
+
+/* An operator ordered it although nobody knows whether it happened. */
+static bool is_ordered_again(const struct acting *a)
+{
+    return a->answer == DEDUP_UNKNOWN && a->m->kind == SLOT_FORCED;
+}
+
+static enum err run_in_truth(struct tx *tx, void *arg)
+{
+    struct acting *a = arg;
+    a->result = (struct sink_result){0};
+    enum err e = claim(tx, a);
+    if (e || (a->answer != DEDUP_NEW && !is_ordered_again(a)))
+        return e;
+    e = a->rule->tx_sink(tx, &a->g->env, &a->m->event, a->member, &a->result);
+    return e ? e : dedup_confirm(tx, a->rule->consumer, &a->key);
+}
+
+static enum err act_in_truth(struct acting *a)
+{
+    enum err e = db_write(a->g->env.db, run_in_truth, a, NULL);
+    if (e) /* a lost reply of our own store: trying again finds out */
+        return e == ERR_UNKNOWN_COMMIT ? ERR_UNAVAILABLE : e;
+    keep_dedup(a);
+    /* A claim from a time when this consumer acted outside. */
+    return a->answer == DEDUP_UNKNOWN && !is_ordered_again(a) ? ERR_UNKNOWN_COMMIT : OK;
+}
+
+static enum err act_outside(struct acting *a)
+{
+    struct db *db = a->g->env.db;
+    enum err e = db_write(db, run_claim, a, NULL);
+    if (e)
+        return e == ERR_UNKNOWN_COMMIT ? ERR_UNAVAILABLE : e;
+    keep_dedup(a);
+    if (a->answer == DEDUP_UNKNOWN && !is_ordered_again(a))
+        return ERR_UNKNOWN_COMMIT;
+    if (a->answer == DEDUP_DONE)
+        return OK;
+    a->answer = DEDUP_NEW;
+    FAULT(dedup_after_claim);
+    e = a->rule->sink(&a->g->env, &a->m->event, &a->member, 1, &a->result);
+    if (e && err_class(e) != ERR_CLASS_RECONCILE) {
+        /* Should this fail the claim stays, and the next try finds an unknown
+         * outcome. */
+        (void)db_write(db, run_give_back, a, NULL);
+        return e;
+    }
+    if (e)
+        return ERR_UNKNOWN_COMMIT;
+    FAULT(dedup_before_confirm);
+    /* Should this fail the act has happened all the same; only a repeated
+     * delivery would ask. */
+    (void)db_write(db, run_confirm, a, NULL);
+    return OK;
+}
+
+static void add_result(struct sink_result *to, const struct sink_result *from)
+{
+    to->delivered += from->delivered;
+    to->repeated += from->repeated;
+    to->skipped += from->skipped;
+    to->skipped_as = from->skipped_as ? from->skipped_as : to->skipped_as;
+    to->again |= from->again;
+    to->retry_after_ms =
+        from->retry_after_ms > to->retry_after_ms ? from->retry_after_ms : to->retry_after_ms;
+}
+
+static enum err act_once(struct engine *g, const struct bus_message *m, uint64_t member,
+                         struct delivered *out)
+{
+    const struct rule *rule = &g->rules[m->rule];
+    struct acting a = {
+        .g = g, .m = m, .rule = rule, .member = member, .now_ms = clock_wall_ms(g->env.clock)};
+    dedup_key_of(rule, &m->event, member, &a.key);
+    enum err e = rule->tx_sink ? act_in_truth(&a) : act_outside(&a);
+    if (e == ERR_UNKNOWN_COMMIT)
+        atomic_fetch_add(&g->dedup_unknown, 1);
+    if (!e && a.answer == DEDUP_DONE) {
+        out->duplicates++;
+        atomic_fetch_add(&g->dedup_duplicates, 1);
+    }
+    add_result(&out->result, &a.result);
+    return e;
+}
+
+enum err deliver_once(struct engine *g, const struct bus_message *m, const uint64_t *members,
+                      size_t n, struct delivered *out)
+{
+    const struct rule *rule = &g->rules[m->rule];
+    *out = (struct delivered){0};
+    if (n == 0)
+        return OK;
+    enum err e = FAULT_ASKED(rule->consumer, m->event.actor);
+    if (e)
+        return e;
+    FAULT(batch_before_sink);
+    bool rest = rule->rest_sink && m->cursor.part == AUDIENCE_REST;
+    if (rule->dedup == DEDUP_OFF)
+        e = (rest ? rule->rest_sink : rule->sink)(&g->env, &m->event, members, n, &out->result);
+    else
+        for (size_t i = 0; i < n && !e; i++)
+            e = act_once(g, m, members[i], out);
+    FAULT(batch_after_sink);
+    return e;
+}

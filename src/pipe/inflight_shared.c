@@ -1,0 +1,154 @@
+/* The inflight set of a leader whose work items are worked on by other nodes, too; and, for all,
+ * what becomes of a work item whose delivery failed.
+ *
+ * What such a worker did is told by reports, which come late, in another order, twice or never, and
+ * a work item that nobody told of for too long is with two workers at a time. So a work item knows
+ * whether, and where, its walk was handed on. When its page is delivered and the walk was not
+ * handed on at that very spot (the report was lost, was overtaken, or another worker's page ended
+ * elsewhere), the work item itself goes on there: at worst a few members are met twice, never is
+ * one left out.
+ *
+ * A work item that is not RUNNING any more has been spoken of by somebody else; what comes after is
+ * passed over. */
+#include "pipe/inflight_lists.h"
+
+void inflight_clear(struct inflight *f)
+{
+    uint32_t uses = f->uses_from;
+    for (size_t i = 0; i < f->slot_chunks * INFLIGHT_CHUNK; i++) {
+        uint32_t of_slot = inflight_slot(f, (uint32_t)i)->uses;
+        uses = of_slot > uses ? of_slot : uses;
+    }
+    const struct rule *rules = f->rules;
+    size_t rule_count = f->rule_count, max = f->max;
+    int64_t patience = f->outside_patience;
+    inflight_done(f);
+    inflight_init(f, rules, rule_count, max);
+    f->outside_patience = patience;
+    f->uses_from = uses;
+}
+
+/* Under the lock. */
+static struct work_item *find_running(struct inflight *f, const struct bus_message *m,
+                                      uint32_t *item)
+{
+    *item = inflight_find(f, m, m->cursor.after);
+    if (*item == INFLIGHT_NONE || item_at(f, *item)->state != ITEM_RUNNING)
+        return NULL;
+    return item_at(f, *item);
+}
+
+bool inflight_is_running(struct inflight *f, const struct bus_message *m)
+{
+    uint32_t item;
+    pthread_mutex_lock(&f->lock);
+    bool out = find_running(f, m, &item) != NULL;
+    pthread_mutex_unlock(&f->lock);
+    return out;
+}
+
+/* Where order matters one work item is at work at a time; a retry is one delivery in the delivery
+ * store.
+ */
+static bool may_be_handed_on(struct inflight *f, const struct work_item *u)
+{
+    const struct inflight_slot *s = inflight_slot(f, u->slot);
+    return !u->handed_on && u->until == 0 && s->kind != SLOT_RETRY && s->kind != SLOT_FORCED &&
+           !lane_is_ordered(f->rules[u->rule].lane) && !atomic_load(&s->failing);
+}
+
+bool inflight_hand_on(struct inflight *f, const struct bus_message *m,
+                      const struct audience_cursor *cursor, int64_t now_us)
+{
+    uint32_t item;
+    bool added = false;
+    pthread_mutex_lock(&f->lock);
+    struct work_item *u = find_running(f, m, &item);
+    if (u && may_be_handed_on(f, u)) {
+        u->handed_on = true;
+        u->next = cursor->after;
+        added = inflight_find(f, m, cursor->after) == INFLIGHT_NONE;
+    }
+    if (added) {
+        uint32_t rest = inflight_add_item(f, u->slot, u->rule, (enum lane)u->lane, cursor, 0);
+        item_at(f, rest)->state = ITEM_RUNNING;
+        item_at(f, rest)->sent_us = now_us;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return added;
+}
+
+bool inflight_go_on(struct inflight *f, const struct bus_message *m,
+                    const struct audience_cursor *cursor, const struct inflight_totals *add,
+                    int64_t now_us)
+{
+    uint32_t item;
+    pthread_mutex_lock(&f->lock);
+    struct work_item *u = find_running(f, m, &item);
+    bool goes_on = u && !(u->handed_on && u->next == cursor->after);
+    if (goes_on) {
+        if (u->handed_on && u->until == 0)
+            u->until = u->next;
+        inflight_move_item(f, item, cursor, add, now_us);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return goes_on;
+}
+
+uint64_t inflight_until(struct inflight *f, const struct bus_message *m)
+{
+    pthread_mutex_lock(&f->lock);
+    uint32_t item = inflight_find(f, m, m->cursor.after);
+    const struct work_item *u = item == INFLIGHT_NONE ? NULL : item_at(f, item);
+    uint64_t until = u && u->handed_on ? u->next : u ? u->until : m->until;
+    pthread_mutex_unlock(&f->lock);
+    return until;
+}
+
+bool inflight_has_moved(struct inflight *f, const struct bus_message *m)
+{
+    pthread_mutex_lock(&f->lock);
+    uint32_t item = inflight_find(f, m, m->cursor.after);
+    bool moved = false;
+    if (item != INFLIGHT_NONE) {
+        const struct inflight_totals *t = &inflight_slot(f, item_at(f, item)->slot)->totals;
+        moved = t->members || t->delivered || t->repeated || t->skipped;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return moved;
+}
+
+/* ---- failing ---- */
+
+bool inflight_fail(struct inflight *f, const struct bus_message *m)
+{
+    pthread_mutex_lock(&f->lock);
+    uint32_t item = inflight_find(f, m, m->cursor.after);
+    bool out = item != INFLIGHT_NONE && item_at(f, item)->state == ITEM_RUNNING;
+    if (out) {
+        item_at(f, item)->state = ITEM_FAILED;
+        atomic_store(&inflight_slot(f, item_at(f, item)->slot)->failing, true);
+    }
+    pthread_mutex_unlock(&f->lock);
+    return out;
+}
+
+void inflight_unfail(struct inflight *f, const struct bus_message *m)
+{
+    pthread_mutex_lock(&f->lock);
+    uint32_t item = inflight_find(f, m, m->cursor.after);
+    if (item != INFLIGHT_NONE && item_at(f, item)->state == ITEM_FAILED) {
+        item_at(f, item)->state = ITEM_RUNNING;
+        item_at(f, item)->in_hand = false;
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+uint32_t inflight_tries(struct inflight *f, const struct bus_message *m)
+{
+    pthread_mutex_lock(&f->lock);
+    uint32_t item = inflight_find(f, m, m->cursor.after);
+    uint32_t tries = item == INFLIGHT_NONE ? 0 : inflight_slot(f, item_at(f, item)->slot)->tries;
+    pthread_mutex_unlock(&f->lock);
+    return tries;
+}

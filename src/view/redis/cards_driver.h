@@ -1,0 +1,85 @@
+/* The inside of the Redis cards driver, shared by its files. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/rand.h"
+#include "port/cards.h"
+#include "view/redis/batch.h"
+#include "view/redis/keys.h"
+#include "view/redis/pending_invalidations.h"
+#include "view/redis/script.h"
+
+enum {
+    VERSION_MS = 60000,
+    LIKES_MAX = 1000,
+    CARD_BATCHES_MAX = 64, /* spare ones */
+    /* A post's card: 'Q', then little-endian numbers, then the caption. Cards of an earlier format
+     * begin with 'P' and hold an escaped caption: they have the same numbers, and count as
+     * missing. */
+    CARD_AUTHOR = 1,
+    CARD_LIKES = 9,
+    CARD_COMMENTS = 13,
+    CARD_EDITED = 17,
+    CARD_DELIVERY = 25,
+    CARD_CAPTION = 26,
+    /* An account's: 'B', three lengths of two bytes, then username, display name, avatar URL */
+    ACCOUNT_LENGTHS = 1,
+    ACCOUNT_TEXTS = 7,
+    ACCOUNT_NO_TEXT = 0xffff,
+};
+
+enum card_kind {
+    CARD_POST = 'P',
+    CARD_ACCOUNT = 'B',
+    CARD_LIKED = 'L',
+    CARD_VERSION = 'V',
+    CARD_DRAWN_ACCOUNT = 'A', /* JSON, of the version before: forgotten here, never written */
+};
+
+struct redis_cards {
+    struct cards cards;
+    struct connections *connections;
+    struct clock *clock;
+    int64_t life_ms;
+    _Atomic uint64_t post_hits, post_misses, looks;
+    _Atomic bool suspect;
+    _Atomic uint64_t restarts_trusted; /* see cards_are_lost */
+    _Atomic uint64_t epoch;
+    _Atomic int64_t look_at_ms;
+
+    pthread_mutex_t lock; /* of what follows */
+    struct rand rand;
+    struct batch *spare[CARD_BATCHES_MAX];
+    size_t spare_count;
+    struct pending pending; /* has a lock of its own */
+};
+
+static inline struct redis_cards *redis_cards_of(struct cards *c)
+{
+    return (struct redis_cards *)c;
+}
+
+/* ---- cards.c ---- */
+
+struct batch *cards_borrow(struct redis_cards *c);
+void cards_give_back(struct redis_cards *c, struct batch *b);
+uint64_t cards_new_version(struct redis_cards *c);
+/* Keys: the kind, and what it is about as hash tag. */
+void card_key(struct key *k, enum card_kind kind, uint64_t id);
+/* May nothing be believed that lies there? */
+bool cards_are_lost(struct redis_cards *c);
+
+static inline bool card_is_owed(struct redis_cards *c, enum card_kind kind, uint64_t id)
+{
+    return pending_state(&c->pending, (char)kind, id) != PENDING_NONE;
+}
+
+/* ---- cards_write.c ---- */
+
+/* Writes what is owed, if it is time to try. Called before anything else is asked of Redis. */
+void cards_pay(struct redis_cards *c);
+
+void redis_write(struct cards *base, const struct card_write *writes, size_t n);

@@ -1,0 +1,221 @@
+/* The inside of the Redis views driver, shared by its files.
+ *
+ * An account's own things lie in its bucket's slot (keys.h). Two things belong to everybody:
+ *
+ * Who is hidden. A page asks that about every author on it, and a hidden author must be out of
+ * sight as soon as the change has returned, so nobody may remember the answer. Therefore the set is
+ * kept in copies, one for every 256 slots: a reader asks the copy next to the viewer's own keys,
+ * mostly on the same node and in the same breath, and a change, which is rare, is written to all.
+ * Each copy holds the member 0, too, as long as everything in its 256 slots is complete. When a
+ * node of Redis loses its data these marks go along, and readers are sent to truth.
+ *
+ * When the latest walk over a part of somebody's followers began: one number. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/rand.h"
+#include "port/views.h"
+#include "view/redis/batch.h"
+#include "view/redis/keys.h"
+#include "view/redis/script.h"
+#include "view/semantics.h"
+
+enum {
+    COPY_SLOTS = 256,
+    COPIES_MAX = 16384 / COPY_SLOTS,
+    REBUILDS_MAX = 4096,      /* under way in this process */
+    REBUILD_KEEP_MS = 60000,  /* one that is not ended by then counts as given up */
+    RECENT_KEEP_MS = 3600000, /* how late a change may come and still be known to be late */
+    MASTERSHIP = 82,          /* run id and replication id, as text */
+    STORE_TEXT_MAX = 64,
+    SPARE_BATCHES_MAX = 64
+};
+
+enum tally_part {
+    TALLY_ACCOUNTS,
+    TALLY_FOLLOWS,
+    TALLY_DROPPED,
+    TALLY_ENTRIES,
+    TALLY_PULL_LISTS,
+    TALLY_GROUPS,
+    TALLY_MEMBERSHIPS,
+    TALLY_INBOXES,
+    TALLY_INBOX_ENTRIES,
+    TALLY_PARTS
+};
+
+/* A rebuild that this process began: Redis wants its generation back at the end. */
+struct rebuild {
+    uint64_t viewer; /* 0: free */
+    char part;
+    bool spoiled; /* whose end it is cannot be told: of several, not all are of one generation */
+    char generation[ID_DIGITS];
+    int64_t until_ms;
+};
+
+struct redis_views {
+    struct views views;
+    struct graph graph;
+    struct timelines timelines;
+    struct inboxes inboxes;
+    struct clock *clock;
+    struct connections *connections;
+    size_t pull_cap;
+    bool safe_pushes;               /* wait for the replica after each */
+    char store[STORE_TEXT_MAX + 1]; /* whose views these are; "": nobody asks */
+    size_t copies;
+    struct key hidden[COPIES_MAX], hidden_recent[COPIES_MAX];
+
+    pthread_mutex_t lock; /* of what follows */
+    struct batch *spare[SPARE_BATCHES_MAX];
+    size_t spare_count;
+    struct rebuild rebuilds[REBUILDS_MAX];
+    size_t rebuild_count;
+    struct rand rand;
+    unsigned sweep_bucket;
+    char sweep_cursor[24];
+    int64_t bytes, bytes_at_ms;
+    bool has_saved;
+    char masterships[COPIES_MAX][MASTERSHIP]; /* who answered at the last save, by copy */
+
+    _Atomic bool suspect;
+    _Atomic uint64_t epoch_seen; /* as it was when somebody looked last */
+    _Atomic uint64_t
+        restarts_trusted;       /* up to this one of the connections's: all was found complete */
+    _Atomic uint32_t walked_at; /* as far as this process knows, seconds */
+    _Atomic int64_t tally[TALLY_PARTS]; /* not yet added to the numbers in Redis */
+    _Atomic int64_t poured_at_ms;
+};
+
+static inline struct redis_views *redis_of(struct views *v)
+{
+    return CONTAINER_OF(v, struct redis_views, views);
+}
+static inline struct redis_views *redis_of_graph(struct graph *g)
+{
+    return CONTAINER_OF(g, struct redis_views, graph);
+}
+static inline struct redis_views *redis_of_timelines(struct timelines *t)
+{
+    return CONTAINER_OF(t, struct redis_views, timelines);
+}
+static inline struct redis_views *redis_of_inboxes(struct inboxes *b)
+{
+    return CONTAINER_OF(b, struct redis_views, inboxes);
+}
+
+/* Must readers be sent to truth without a look? A restart becomes known while a call is under way:
+ * look again after it. */
+static inline bool is_lost(struct redis_views *r)
+{
+    return atomic_load_explicit(&r->suspect, memory_order_relaxed) ||
+           connections_restarts(r->connections) != atomic_load(&r->restarts_trusted);
+}
+
+/* When the latest walk over a part of somebody's followers began, in seconds. */
+#define WALKED_KEY STR("walked{fantail}")
+
+/* ---- views.c ---- */
+
+struct batch *batch_borrow(struct redis_views *r);
+void batch_return(struct redis_views *r, struct batch *b);
+
+static inline void tally_add(struct redis_views *r, enum tally_part part, int64_t n)
+{
+    if (n != 0)
+        atomic_fetch_add_explicit(&r->tally[part], n, memory_order_relaxed);
+}
+
+void tally_pour(struct redis_views *r); /* into Redis, if it is time */
+/* Everything was cleared: what lies there is of another time from now on. */
+enum err redis_epoch_begin(struct redis_views *r);
+enum err redis_epoch_read(struct redis_views *r, uint64_t *epoch);
+
+/* ---- state.c ---- */
+
+/* Is it the store's own, or empty? Then it is from now on. ERR_CONFLICT: somebody else's. */
+enum err redis_own(struct redis_views *r);
+/* Is everything there? Not in a hurry: waits for a failover. */
+enum err redis_look(struct redis_views *r, bool hurry, bool *complete);
+enum err redis_clear(struct views *v);
+enum err redis_loaded(struct views *v);
+enum err redis_is_complete(struct views *v, bool *complete);
+void redis_suspect(struct views *v, bool on);
+enum err redis_save(struct views *v, uint64_t position);
+
+/* ---- words for queueing: keys, then arguments ---- */
+
+size_t queue_script(struct redis_views *r, struct batch *b, enum script_id id,
+                    const struct key *keys, unsigned key_count, unsigned args);
+void arg_id(struct batch *b, uint64_t id);   /* 19 digits */
+void arg_post(struct batch *b, uint64_t id); /* two arguments: score and 19 digits */
+void arg_text(struct batch *b, const char *text);
+
+/* Is everything complete around that slot? Queued, then answered. */
+size_t queue_complete(struct redis_views *r, struct batch *b, uint16_t slot);
+static inline const struct key *hidden_near(const struct redis_views *r, uint16_t slot)
+{
+    return &r->hidden[r->copies > 1 ? slot / COPY_SLOTS : 0];
+}
+
+/* A script's reply {a, b, …}: the i-th number. */
+int64_t reply_number(const struct batch *b, size_t command, size_t i);
+/* Was it this number, and not an array? */
+bool reply_is(const struct batch *b, size_t command, int64_t n);
+const redisReply *reply_part(const struct batch *b, size_t command, size_t i); /* NULL: none */
+/* Ids (19 digits each) of an array reply; at most `max`. */
+size_t reply_ids(const redisReply *r, uint64_t *ids, size_t max);
+
+/* Decimal account ids of an array reply, from its element `from` on. */
+size_t reply_accounts(const redisReply *r, size_t from, uint64_t *accounts, size_t max);
+static inline bool reply_flag(const struct batch *b, size_t command, size_t i)
+{
+    return reply_number(b, command, i) == 1;
+}
+
+enum err flush_pushes(struct redis_views *r, struct batch *b);
+
+/* ---- the ports ---- */
+
+extern const struct graph_ops redis_graph_ops;
+extern const struct timelines_ops redis_timelines_ops;
+extern const struct inboxes_ops redis_inboxes_ops;
+
+enum err redis_apply(struct views *v, const struct view_change *changes, size_t n);
+enum err redis_home(struct timelines *base, uint64_t viewer, uint64_t below, uint64_t *ids,
+                    size_t max, size_t *n, uint64_t *floor);
+enum err redis_sweep(struct timelines *base, int64_t seen_before_ms, size_t max_accounts,
+                     size_t *dropped, bool *wrapped);
+
+/* ---- rebuild.c: rebuilding, of a timeline ('t') or an inbox ('i') ---- */
+
+struct rebuild_of {
+    uint64_t viewer;
+    char part;
+};
+void timeline_keys(struct key *keys, uint64_t viewer, enum key_kind third);
+void rebuild_keys(struct key keys[3], struct rebuild_of of); /* people, list, builders */
+enum err rebuild_begin(struct redis_views *r, struct batch *b, struct rebuild_of of, bool anew);
+enum err rebuild_give_up(struct redis_views *r, struct batch *b, struct rebuild_of of,
+                         struct str generation);
+/* False: this process has not begun, or too long ago. *spoiled: it must be given up. */
+bool rebuild_recall(struct redis_views *r, struct rebuild_of of, char generation[ID_DIGITS],
+                    bool *spoiled);
+/* What a script of a rebuild says before it says anything else. */
+enum err rebuild_outcome(const struct batch *b, size_t command);
+
+/* ---- graph.c ---- */
+
+/* One page of an author's followers above `after`, in the order of ids. */
+size_t queue_followers(struct redis_views *r, struct batch *b, uint64_t author, uint64_t after,
+                       size_t max);
+/* Is everything complete around the viewer, and who of these is hidden? */
+void queue_hidden(struct redis_views *r, struct batch *b, uint64_t viewer, const uint64_t *authors,
+                  size_t n);
+/* Which of the authors are in the viewer's set? */
+void queue_members(struct batch *b, enum key_kind kind, uint64_t viewer, const uint64_t *authors,
+                   size_t n);

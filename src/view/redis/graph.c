@@ -1,0 +1,340 @@
+/* The graph: walking an author's followers or a group's members, who is visible, who is next to
+ * whom.
+ *
+ * Members are account ids. A walk goes by id; the last one met is the position, so that it stays
+ * valid whoever comes or goes, and whichever process walks on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "view/redis/driver.h"
+#include "view/redis/slot.h"
+
+enum { READ_MIN = 256, READ_MAX = 2304, VISIBLE_CHUNK = 500 };
+
+/* ---- audiences ---- */
+
+/* "A1700000000": a state and the last visit. `awake`: the states of people who have what is pushed
+ * to. */
+static bool wanted(const struct seen_filter *f, const char *awake, struct str person)
+{
+    uint64_t seen;
+    return person.len >= 2 && (person.ptr[0] == awake[0] || person.ptr[0] == awake[1]) &&
+           str_parse_u64((struct str){person.ptr + 1, person.len - 1}, &seen) &&
+           seen_filter_takes(f, seen);
+}
+
+/* Visits from now on count as not before the walk's start; see raise_visits. */
+static enum err note_walk(struct redis_views *r, struct batch *b, const struct audience_cursor *c)
+{
+    uint32_t started = seen_seconds(c->started_ms);
+    if (c->part == AUDIENCE_ALL || started <= atomic_load(&r->walked_at))
+        return OK;
+    batch_reset(b);
+    batch_begin(b, slot_of(WALKED_KEY), 5);
+    batch_arg_script(b, script_of(SCRIPT_raise));
+    arg_text(b, "1");
+    batch_arg(b, WALKED_KEY);
+    batch_arg_u64(b, started);
+    enum err e = batch_flush(b);
+    uint32_t before = atomic_load(&r->walked_at);
+    while (!e && before < started &&
+           !atomic_compare_exchange_weak(&r->walked_at, &before, started)) {
+    }
+    return e;
+}
+
+size_t queue_followers(struct redis_views *r, struct batch *b, uint64_t author, uint64_t after,
+                       size_t max)
+{
+    (void)r;
+    struct key k;
+    char from[1 + ID_DIGITS] = "(";
+    id_digits(after, from + 1);
+    key_of_account(&k, KEY_FOLLOWERS, author);
+    size_t command = batch_begin(b, k.slot, 7);
+    arg_text(b, "ZRANGEBYLEX");
+    batch_arg(b, key_text(&k));
+    batch_arg(b, (struct str){from, sizeof from});
+    arg_text(b, "+");
+    arg_text(b, "LIMIT");
+    arg_text(b, "0");
+    batch_arg_u64(b, max);
+    return command;
+}
+
+/* ERR_UNAVAILABLE also when followers were lost and are not loaded yet: delivery has to wait.
+ * Whoever has followers and is not among the people is a group. */
+static enum err read_followers(struct redis_views *r, struct batch *b, uint64_t author,
+                               uint64_t after, uint64_t *ids, size_t max, size_t *n, bool *group)
+{
+    struct key k;
+    key_of_bucket(&k, KEY_PEOPLE, bucket_of(author));
+    batch_reset(b);
+    size_t followers = queue_followers(r, b, author, after, max);
+    size_t complete = queue_complete(r, b, k.slot);
+    size_t known = batch_begin(b, k.slot, 3);
+    arg_text(b, "HEXISTS");
+    batch_arg(b, key_text(&k));
+    batch_arg_u64(b, author);
+    enum err e = batch_flush(b);
+    if (!e && (!batch_all_good(b, NULL) || !reply_is(b, complete, 1) || is_lost(r)))
+        e = ERR_UNAVAILABLE;
+    *group = !e && reply_is(b, known, 0);
+    *n = e ? 0 : reply_ids(batch_reply(b, followers), ids, max);
+    return e;
+}
+
+static enum err look_up_people(struct batch *b, const uint64_t *ids, size_t n)
+{
+    batch_reset(b);
+    for (size_t i = 0; i < n; i++) {
+        struct key k;
+        key_of_bucket(&k, KEY_PEOPLE, bucket_of(ids[i]));
+        batch_begin(b, k.slot, 3);
+        batch_arg(b, STR("HGET"));
+        batch_arg(b, key_text(&k));
+        batch_arg_u64(b, ids[i]);
+    }
+    return batch_flush(b);
+}
+
+static enum err seen_since(struct graph *base, const uint64_t *members, size_t n, int64_t since_ms,
+                           bool *out)
+{
+    struct redis_views *r = redis_of_graph(base);
+    struct batch *b = batch_borrow(r);
+    uint32_t since = seen_seconds(since_ms);
+    enum err e = OK;
+    for (size_t from = 0; !e && from < n; from += READ_MAX) {
+        size_t some = n - from < READ_MAX ? n - from : READ_MAX;
+        e = look_up_people(b, members + from, some);
+        for (size_t i = 0; !e && i < some; i++) {
+            struct str person = batch_text(b, i);
+            uint64_t seen;
+            out[from + i] = person.len > 1 &&
+                            str_parse_u64((struct str){person.ptr + 1, person.len - 1}, &seen) &&
+                            seen >= since;
+        }
+    }
+    batch_return(r, b);
+    return e;
+}
+
+/* Followers are read in chunks and filtered here. When the page is full the rest of the chunk is
+ * still looked through, so that the last page can say that it is the last. */
+static enum err walk_on(struct redis_views *r, struct batch *b, struct audience_page *p,
+                        struct audience_cursor *cursor)
+{
+    struct seen_filter filter = seen_filter_of(cursor);
+    uint64_t chunk[READ_MAX];
+    bool full = false, group;
+    enum err e = note_walk(r, b, cursor);
+    while (!e && !cursor->end && !full) {
+        size_t room = p->max - p->n + 1; /* one more tells whether this is the end */
+        size_t least = filter.part == AUDIENCE_ALL ? 1 : READ_MIN;
+        size_t ask = room < least ? least : room < READ_MAX ? room : READ_MAX, got;
+        e = read_followers(r, b, p->author, cursor->after, chunk, ask, &got, &group);
+        if (!e && filter.part != AUDIENCE_ALL)
+            e = look_up_people(b, chunk, got);
+        for (size_t i = 0; !e && !full && i < got; i++) {
+            if (filter.part == AUDIENCE_ALL ||
+                wanted(&filter, group ? "AD" : "aA", batch_text(b, i))) {
+                full = p->n == p->max; /* `after` lies before this one */
+                if (full)
+                    break;
+                p->members[p->n++] = chunk[i];
+            }
+            cursor->after = chunk[i];
+        }
+        if (!e && !full)
+            cursor->end = got < ask;
+        full |= p->n == p->max;
+    }
+    return e;
+}
+
+static bool is_plain(const struct audience_page *p)
+{
+    return p->cursor.part == AUDIENCE_ALL && !p->cursor.end && p->max > 0 && p->max < READ_MAX;
+}
+
+/* Takes up the replies to one page's two commands. */
+static void read_page(struct redis_views *r, struct batch *b, size_t at, struct audience_page *p)
+{
+    uint64_t ids[READ_MAX];
+    if (!reply_is(b, at + 1, 1) || is_lost(r)) {
+        p->error = ERR_UNAVAILABLE;
+        return;
+    }
+    size_t got = reply_ids(batch_reply(b, at), ids, p->max + 1);
+    p->n = got < p->max ? got : p->max;
+    memcpy(p->members, ids, p->n * sizeof *ids);
+    if (p->n > 0)
+        p->cursor.after = p->members[p->n - 1];
+    p->cursor.end = got <= p->max;
+}
+
+/* One round trip for the pages of whole audiences; the others go one by one. */
+static void audiences(struct graph *base, struct audience_page *pages, size_t n)
+{
+    struct redis_views *r = redis_of_graph(base);
+    struct batch *b = batch_borrow(r);
+    for (size_t i = 0; i < n; i++) {
+        struct audience_page *p = &pages[i];
+        struct key k;
+        p->n = 0;
+        p->error = OK;
+        if (!is_plain(p))
+            continue;
+        key_of_bucket(&k, KEY_PEOPLE, bucket_of(p->author));
+        queue_followers(r, b, p->author, p->cursor.after, p->max + 1);
+        queue_complete(r, b, k.slot);
+    }
+    enum err e = batch_flush_good(b, NULL);
+    for (size_t i = 0, at = 0; i < n; i++) {
+        struct audience_page *p = &pages[i];
+        if (is_plain(p)) {
+            p->error = e;
+            if (!e)
+                read_page(r, b, at, p);
+            at += 2;
+        } else {
+            struct audience_cursor cursor = p->cursor;
+            struct batch *own = batch_borrow(r);
+            p->error = walk_on(r, own, p, &cursor);
+            if (!p->error)
+                p->cursor = cursor;
+            batch_return(r, own);
+        }
+    }
+    batch_return(r, b);
+}
+
+/* ---- visible ---- */
+
+void queue_hidden(struct redis_views *r, struct batch *b, uint64_t viewer, const uint64_t *authors,
+                  size_t n)
+{
+    struct key people;
+    key_of_bucket(&people, KEY_PEOPLE, bucket_of(viewer));
+    const struct key *k = hidden_near(r, people.slot);
+    batch_begin(b, k->slot, (unsigned)n + 3);
+    arg_text(b, "SMISMEMBER");
+    batch_key(b, k);
+    arg_text(b, "0");
+    for (size_t i = 0; i < n; i++)
+        batch_arg_u64(b, authors[i]);
+}
+
+void queue_members(struct batch *b, enum key_kind kind, uint64_t viewer, const uint64_t *authors,
+                   size_t n)
+{
+    struct key k;
+    key_of_account(&k, kind, viewer);
+    batch_begin(b, k.slot, (unsigned)n + 2);
+    arg_text(b, "SMISMEMBER");
+    batch_key(b, &k);
+    for (size_t i = 0; i < n; i++)
+        batch_arg_u64(b, authors[i]);
+}
+
+static enum err visible_some(struct redis_views *r, struct batch *b, uint64_t viewer,
+                             const uint64_t *authors, size_t n, bool *out)
+{
+    enum { FOLLOWED, MUTED, HIDDEN };
+    batch_reset(b);
+    batch_invalidation(b);
+    queue_members(b, KEY_FOLLOWED, viewer, authors, n);
+    queue_members(b, KEY_MUTED, viewer, authors, n);
+    queue_hidden(r, b, viewer, authors, n);
+    batch_hurry(b);
+    enum err e = batch_flush(b);
+    if (is_lost(r))
+        return ERR_NEEDS_TRUTH;
+    if (e)
+        return e;
+    if (!batch_all_good(b, NULL))
+        return ERR_UNAVAILABLE;
+    if (!reply_flag(b, HIDDEN, 0))
+        return ERR_NEEDS_TRUTH;
+    for (size_t i = 0; i < n; i++)
+        out[i] = authors[i] == viewer || (reply_flag(b, FOLLOWED, i) && !reply_flag(b, MUTED, i) &&
+                                          !reply_flag(b, HIDDEN, 1 + i));
+    return OK;
+}
+
+static enum err visible(struct graph *base, uint64_t viewer, const uint64_t *authors, size_t n,
+                        bool *out)
+{
+    struct redis_views *r = redis_of_graph(base);
+    enum err e = is_lost(r) ? ERR_NEEDS_TRUTH : OK;
+    struct batch *b = batch_borrow(r);
+    for (size_t from = 0; !e && from < n; from += VISIBLE_CHUNK)
+        e = visible_some(r, b, viewer, authors + from,
+                         n - from < VISIBLE_CHUNK ? n - from : VISIBLE_CHUNK, out + from);
+    batch_return(r, b);
+    if (e)
+        invalidation_spoil(connections_invalidation(r->connections));
+    return e;
+}
+
+/* ---- neighbours ---- */
+
+static int by_rising_id(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* A set knows no order: all that are followed are looked at for each page, which is for checks. */
+static size_t read_followed(const redisReply *r, uint64_t after, uint64_t *ids, size_t max)
+{
+    size_t count = r->type == REDIS_REPLY_ARRAY ? r->elements : 0, n = 0;
+    uint64_t *all = malloc((count + 1) * sizeof *all);
+    CHECK(all);
+    count = reply_accounts(r, 0, all, count);
+    qsort(all, count, sizeof *all, by_rising_id);
+    for (size_t i = 0; i < count && n < max; i++)
+        if (all[i] > after)
+            ids[n++] = all[i];
+    free(all);
+    return n;
+}
+
+static enum err neighbours(struct graph *base, uint64_t account, bool followers, uint64_t after,
+                           uint64_t *ids, size_t max, size_t *n)
+{
+    struct redis_views *r = redis_of_graph(base);
+    struct batch *b = batch_borrow(r);
+    struct key people, followed;
+    key_of_bucket(&people, KEY_PEOPLE, bucket_of(account));
+    key_of_account(&followed, KEY_FOLLOWED, account);
+    size_t known = batch_begin(b, people.slot, 3);
+    arg_text(b, "HEXISTS");
+    batch_arg(b, key_text(&people));
+    batch_arg_u64(b, account);
+    size_t complete = queue_complete(r, b, people.slot), found;
+    if (followers) {
+        found = queue_followers(r, b, account, after, max);
+    } else {
+        found = batch_begin(b, followed.slot, 2);
+        arg_text(b, "SMEMBERS");
+        batch_arg(b, key_text(&followed));
+    }
+    *n = 0;
+    batch_hurry(b);
+    enum err e = batch_flush_good(b, NULL);
+    if (!e && (is_lost(r) || !reply_is(b, complete, 1)))
+        e = ERR_NEEDS_TRUTH;
+    else if (!e && reply_is(b, known, 0) && !(followers && batch_reply(b, found)->elements > 0))
+        e = ERR_NOT_FOUND;
+    if (!e)
+        *n = followers ? reply_ids(batch_reply(b, found), ids, max)
+                       : read_followed(batch_reply(b, found), after, ids, max);
+    batch_return(r, b);
+    return e;
+}
+
+const struct graph_ops redis_graph_ops = {
+    .audiences = audiences, .visible = visible, .seen_since = seen_since, .neighbours = neighbours};

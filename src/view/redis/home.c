@@ -1,0 +1,271 @@
+/* Reading a page of candidates.
+ *
+ * A page of somebody who follows nobody with a pull list is one trip to one node: the timeline, and
+ * the mark that says whether all is complete there. Pull lists are read in a second trip, from all
+ * nodes at once, together with who of their authors is muted or hidden.
+ *
+ * The first page, which is nearly all that is read, goes without a script: a script costs Redis as
+ * much as the page itself. The newest ids and the head are read in one transaction, or a timeline
+ * that is dropped and built again in between would lend its completeness to the old ids.
+ *
+ * When something is missing home() says that the timeline is silent from the top (UINT64_MAX):
+ * rather no answer than a feed without half of the people in it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "view/redis/driver.h"
+
+enum { PULL_CHUNK = 256 };
+
+/* ---- home ---- */
+
+static void arg_below(struct batch *b, uint64_t below)
+{
+    if (below > INT64_MAX) { /* from the top: ids have 63 bits */
+        arg_text(b, "0");
+        arg_text(b, "");
+    } else {
+        arg_post(b, below);
+    }
+}
+
+struct home_keys {
+    struct key people, timeline, followed, pulled;
+};
+
+static void home_keys_of(struct home_keys *k, uint64_t viewer)
+{
+    key_of_bucket(&k->people, KEY_PEOPLE, bucket_of(viewer));
+    key_of_account(&k->timeline, KEY_TIMELINE, viewer);
+    key_of_account(&k->followed, KEY_FOLLOWED, viewer);
+    key_of_account(&k->pulled, KEY_PULLED, viewer);
+}
+
+/* Answered by [[ids], [head]]. */
+static size_t queue_top(struct batch *b, const struct home_keys *k, size_t max)
+{
+    size_t command = batch_transaction(b, k->timeline.slot);
+    batch_also(b, 4);
+    batch_arg(b, STR("ZREVRANGE"));
+    batch_key(b, &k->timeline);
+    batch_arg(b, STR("0"));
+    batch_arg_u64(b, max - 1);
+    batch_also(b, 4);
+    batch_arg(b, STR("ZRANGE"));
+    batch_key(b, &k->timeline);
+    batch_arg(b, STR("0"));
+    batch_arg(b, STR("0"));
+    batch_commit(b);
+    return command;
+}
+
+static size_t queue_pulled(struct batch *b, const struct home_keys *k)
+{
+    size_t command = batch_begin(b, k->pulled.slot, 3);
+    batch_arg(b, STR("SINTER"));
+    batch_key(b, &k->pulled);
+    batch_key(b, &k->followed);
+    return command;
+}
+
+/* Answered by {floor, {ids}, {authors}}; {}: no timeline; 0: no account. */
+static size_t queue_home(struct redis_views *r, struct batch *b, const struct home_keys *k,
+                         uint64_t viewer, uint64_t below, size_t max)
+{
+    struct key keys[4] = {k->people, k->timeline, k->followed, k->pulled};
+    size_t command = queue_script(r, b, SCRIPT_home, keys, 4, 5);
+    batch_arg_u64(b, viewer);
+    arg_below(b, below);
+    batch_arg_u64(b, max);
+    batch_arg_u64(b, r->views.cap);
+    return command;
+}
+
+static void queue_pull_list(struct redis_views *r, struct batch *b, uint64_t author, uint64_t below,
+                            size_t max)
+{
+    struct key k;
+    key_of_account(&k, KEY_PULL_LIST, author);
+    queue_script(r, b, SCRIPT_page, &k, 1, 4);
+    arg_below(b, below);
+    batch_arg_u64(b, max);
+    batch_arg_u64(b, r->pull_cap);
+}
+
+static void raise_floor(const redisReply *r, uint64_t *floor)
+{
+    uint64_t found;
+    if (r && r->type == REDIS_REPLY_STRING &&
+        id_from_digits((struct str){r->str, r->len}, &found) && found > *floor)
+        *floor = found;
+}
+
+static int by_falling_id(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x > y ? -1 : x < y;
+}
+
+/* Sorts, keeps each id once and the newest `max`. */
+static size_t sort_page(uint64_t *ids, size_t n, size_t max)
+{
+    size_t kept = 0;
+    qsort(ids, n, sizeof *ids, by_falling_id);
+    for (size_t i = 0; i < n && kept < max; i++)
+        if (kept == 0 || ids[kept - 1] != ids[i])
+            ids[kept++] = ids[i];
+    return kept;
+}
+
+struct page {
+    uint64_t *ids;
+    size_t n, max;
+    uint64_t below, floor;
+};
+
+/* Merges the pull lists of at most PULL_CHUNK authors into the page. */
+static enum err pull_some(struct redis_views *r, uint64_t viewer, const uint64_t *authors, size_t n,
+                          struct page *p)
+{
+    enum { HIDDEN, MUTED, LISTS };
+    struct batch *b = batch_borrow(r);
+    batch_invalidation(b);
+    queue_hidden(r, b, viewer, authors, n);
+    queue_members(b, KEY_MUTED, viewer, authors, n);
+    for (size_t i = 0; i < n; i++)
+        queue_pull_list(r, b, authors[i], p->below, p->max);
+    batch_hurry(b);
+    enum err e = batch_flush_good(b, NULL);
+    size_t room = p->n;
+    for (size_t i = 0; !e && i < n; i++) {
+        const redisReply *ids = reply_part(b, LISTS + i, 1);
+        room += ids && ids->type == REDIS_REPLY_ARRAY ? ids->elements : 0;
+    }
+    uint64_t *all = e ? NULL : malloc((room + 1) * sizeof *all);
+    CHECK(e || all);
+    size_t count = p->n;
+    if (!e)
+        memcpy(all, p->ids, p->n * sizeof *all);
+    for (size_t i = 0; !e && i < n; i++) {
+        if (reply_flag(b, HIDDEN, 1 + i) || reply_flag(b, MUTED, i))
+            continue;
+        raise_floor(reply_part(b, LISTS + i, 0), &p->floor);
+        count += reply_ids(reply_part(b, LISTS + i, 1), all + count, room - count);
+    }
+    if (!e) {
+        p->n = sort_page(all, count, p->max);
+        memcpy(p->ids, all, p->n * sizeof *all);
+    }
+    free(all);
+    batch_return(r, b);
+    return e;
+}
+
+static enum err pull(struct redis_views *r, uint64_t viewer, const redisReply *pulled,
+                     struct page *p)
+{
+    uint64_t authors[PULL_CHUNK];
+    enum err e = OK;
+    for (size_t from = 0, got; !e; from += got) {
+        got = reply_accounts(pulled, from, authors, PULL_CHUNK);
+        if (got == 0)
+            break;
+        e = pull_some(r, viewer, authors, got, p);
+    }
+    while (p->n > 0 && p->ids[p->n - 1] <= p->floor)
+        p->n--;
+    return e;
+}
+
+/* The first page without a script. *found: it was there; otherwise the script has to tell what is
+ * the matter. */
+static enum err read_top(struct redis_views *r, const struct home_keys *k, uint64_t viewer,
+                         struct page *p, bool *found)
+{
+    struct batch *b = batch_borrow(r);
+    batch_invalidation(b);
+    size_t top = queue_top(b, k, p->max);
+    size_t pulled = queue_pulled(b, k);
+    size_t complete = queue_complete(r, b, k->people.slot);
+    batch_hurry(b);
+    enum err e = batch_flush(b);
+    const redisReply *ids = e ? NULL : reply_part(b, top, 0),
+                     *head = e ? NULL : reply_part(b, top, 1);
+    *found = false;
+    if (head && head->type == REDIS_REPLY_ARRAY && head->elements == 1 &&
+        head->element[0]->type == REDIS_REPLY_STRING && head->element[0]->len == 1 + ID_DIGITS &&
+        head->element[0]->str[0] == 'r' && reply_is(b, complete, 1) && !batch_failed(b, pulled)) {
+        const char *digits = head->element[0]->str + 1;
+        *found = id_from_digits((struct str){digits, ID_DIGITS}, &p->floor);
+    }
+    if (*found) {
+        p->n = reply_ids(ids, p->ids, p->max); /* the head is no id */
+        e = pull(r, viewer, batch_reply(b, pulled), p);
+    }
+    batch_return(r, b);
+    return e;
+}
+
+static enum err read_any(struct redis_views *r, const struct home_keys *k, uint64_t viewer,
+                         struct page *p, bool *found)
+{
+    struct batch *b = batch_borrow(r);
+    batch_invalidation(b);
+    size_t home = queue_home(r, b, k, viewer, p->below, p->max);
+    size_t complete = queue_complete(r, b, k->people.slot);
+    batch_hurry(b);
+    enum err e = batch_flush_good(b, NULL);
+    if (!e && reply_is(b, complete, 1)) {
+        if (reply_is(b, home, 0))
+            e = ERR_NOT_FOUND;
+        *found = !e && reply_part(b, home, 2) != NULL;
+    }
+    if (*found) {
+        raise_floor(reply_part(b, home, 0), &p->floor);
+        p->n = reply_ids(reply_part(b, home, 1), p->ids, p->max);
+        e = pull(r, viewer, reply_part(b, home, 2), p);
+    }
+    batch_return(r, b);
+    return e;
+}
+
+/* *found: there is a timeline, and nothing is lost. */
+static enum err read_home(struct redis_views *r, uint64_t viewer, uint64_t below, uint64_t *ids,
+                          size_t max, size_t *n, uint64_t *floor, bool *found)
+{
+    struct page page = {ids, 0, max, below, 0};
+    struct home_keys keys;
+    bool read = false;
+    enum err e = OK;
+    *found = false;
+    *n = 0;
+    *floor = UINT64_MAX;
+    if (is_lost(r))
+        return OK;
+    home_keys_of(&keys, viewer);
+    if (below > INT64_MAX && max > 0 && max < r->views.cap) /* what lies beyond the cap is out */
+        e = read_top(r, &keys, viewer, &page, &read);
+    if (!e && !read)
+        e = read_any(r, &keys, viewer, &page, &read);
+    if (is_lost(r)) /* known since: no word of that counts */
+        return OK;
+    if (!e && read) {
+        *n = page.n;
+        *floor = page.floor;
+        *found = true;
+    }
+    return e;
+}
+
+enum err redis_home(struct timelines *base, uint64_t viewer, uint64_t below, uint64_t *ids,
+                    size_t max, size_t *n, uint64_t *floor)
+{
+    struct redis_views *r = redis_of_timelines(base);
+    bool found;
+    enum err e = read_home(r, viewer, below, ids, max, n, floor, &found);
+    if (!found)
+        invalidation_spoil(
+            connections_invalidation(r->connections)); /* truth will be asked instead */
+    return e;
+}

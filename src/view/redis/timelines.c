@@ -1,0 +1,274 @@
+/* Timelines: delivering posts to them, and the repairs of a single one, each of which is one script
+ * in the viewer's slot that looks at the graph and at the timeline in the same act. Pages are read
+ * in home.c, rebuilds are remembered in rebuild.c.
+ *
+ * A push is the hot path. It costs Redis one ZADD for each member: a dropped timeline is no sorted
+ * set and refuses it, a post that is there already is counted as such by ZADD itself, and a post at
+ * or below the floor is added below it, where nobody looks, until the next trim takes it out.
+ * Trimming is left to one push in sixty-four, chosen by member and post: every timeline is trimmed
+ * now and then, and no batch does more than its share. */
+#include <string.h>
+
+#include "base/hash.h"
+#include "view/redis/driver.h"
+
+enum { PUSH_A_FLUSH = 2048, TRIM_ONE_IN = 64 };
+
+/* ---- pushing ---- */
+
+static void queue_trim(struct redis_views *r, struct batch *b, const struct key *timeline)
+{
+    queue_script(r, b, SCRIPT_trim, timeline, 1, 1);
+    batch_arg_u64(b, r->views.cap);
+}
+
+static bool trims(uint64_t post, uint64_t member)
+{
+    return hash_u64(post ^ member * UINT64_C(0x9e3779b97f4a7c15)) % TRIM_ONE_IN == 0;
+}
+
+static void queue_push(struct redis_views *r, struct batch *b, uint64_t post,
+                       const uint64_t *members, size_t n)
+{
+    char score[24], digits[ID_DIGITS];
+    struct str score_text = {score, 0}, post_text = {digits, sizeof digits};
+    score_text.len =
+        (size_t)snprintf(score, sizeof score, "%llu", (unsigned long long)id_score(post));
+    id_digits(post, digits);
+    for (size_t i = 0; i < n; i++) {
+        struct key k;
+        key_of_account(&k, KEY_TIMELINE, members[i]);
+        batch_begin(b, k.slot, 4);
+        batch_arg(b, STR("ZADD"));
+        batch_arg(b, key_text(&k));
+        batch_arg(b, score_text);
+        batch_arg(b, post_text);
+        if (trims(post, members[i]))
+            queue_trim(r, b, &k);
+    }
+}
+
+/* The replies to what queue_push queued, from command `at` on; returns where the next begin. */
+static size_t note_push(struct redis_views *r, struct batch *b, size_t at, struct timeline_push *p,
+                        const uint64_t *members, size_t n)
+{
+    size_t removed = 0, added = 0;
+    for (size_t i = 0; i < n; i++) {
+        added += batch_integer(b, at++, 0) == 1;
+        if (trims(p->post, members[i]))
+            removed += (size_t)batch_integer(b, at++, 0);
+    }
+    p->added += added;
+    tally_add(r, TALLY_ENTRIES, (int64_t)added - (int64_t)removed);
+    return at;
+}
+
+/* A run of one post's members, and where the next one begins. */
+struct slice {
+    size_t push, from, n;
+};
+
+static struct slice slice_at(const struct timeline_push *pushes, struct slice at, size_t *room)
+{
+    size_t left = pushes[at.push].n - at.from;
+    at.n = left < *room ? left : *room;
+    *room -= at.n;
+    return at;
+}
+
+static struct slice slice_after(const struct timeline_push *pushes, struct slice at)
+{
+    at.from += at.n;
+    return at.from < pushes[at.push].n ? at : (struct slice){.push = at.push + 1};
+}
+
+/* Members of as many posts as fit go in one round trip. */
+static enum err push(struct timelines *base, struct timeline_push *pushes, size_t n)
+{
+    struct redis_views *r = redis_of_timelines(base);
+    struct batch *b = batch_borrow(r);
+    struct slice at = {0};
+    enum err e = OK;
+    for (size_t i = 0; i < n; i++)
+        pushes[i].added = 0;
+    while (!e && at.push < n) {
+        struct slice s = at;
+        batch_reset(b);
+        for (size_t room = PUSH_A_FLUSH; room > 0 && s.push < n; s = slice_after(pushes, s)) {
+            s = slice_at(pushes, s, &room);
+            queue_push(r, b, pushes[s.push].post, pushes[s.push].members + s.from, s.n);
+        }
+        e = flush_pushes(r, b);
+        size_t reply = 0;
+        for (size_t room = PUSH_A_FLUSH; !e && room > 0 && at.push < n;
+             at = slice_after(pushes, at)) {
+            struct timeline_push *p = &pushes[at.push];
+            at = slice_at(pushes, at, &room);
+            reply = note_push(r, b, reply, p, p->members + at.from, at.n);
+        }
+    }
+    batch_return(r, b);
+    tally_pour(r);
+    return e;
+}
+
+static enum err retract_some(struct batch *b, uint64_t post, const uint64_t *members, size_t n,
+                             size_t *removed)
+{
+    batch_reset(b);
+    for (size_t i = 0; i < n; i++) {
+        struct key k;
+        key_of_account(&k, KEY_TIMELINE, members[i]);
+        batch_begin(b, k.slot, 3);
+        batch_arg(b, STR("ZREM"));
+        batch_arg(b, key_text(&k));
+        arg_id(b, post);
+    }
+    enum err e = batch_flush_good(b, "WRONGTYPE");
+    for (size_t i = 0; !e && i < n; i++)
+        *removed += batch_integer(b, i, 0) == 1;
+    return e;
+}
+
+static enum err retract(struct timelines *base, uint64_t post, const uint64_t *members, size_t n,
+                        size_t *removed)
+{
+    struct redis_views *r = redis_of_timelines(base);
+    struct batch *b = batch_borrow(r);
+    enum err e = OK;
+    *removed = 0;
+    for (size_t from = 0; !e && from < n; from += PUSH_A_FLUSH)
+        e = retract_some(b, post, members + from, n - from < PUSH_A_FLUSH ? n - from : PUSH_A_FLUSH,
+                         removed);
+    tally_add(r, TALLY_ENTRIES, -(int64_t)*removed);
+    batch_return(r, b);
+    tally_pour(r);
+    return e;
+}
+
+/* ---- rebuilding ---- */
+
+/* More than the cap is not worth sending: the newest one left out is the floor then. */
+static void bound(const struct redis_views *r, const uint64_t *ids, size_t *n, uint64_t *floor)
+{
+    if (*n <= r->views.cap)
+        return;
+    *n = r->views.cap;
+    if (ids[*n] > *floor)
+        *floor = ids[*n];
+}
+
+static void arg_ids(struct redis_views *r, struct batch *b, const uint64_t *ids, size_t n,
+                    uint64_t floor)
+{
+    batch_arg_u64(b, r->views.cap);
+    arg_post(b, floor);
+    for (size_t i = 0; i < n; i++)
+        arg_post(b, ids[i]);
+}
+
+static enum err end(struct redis_views *r, struct batch *b, uint64_t viewer, struct str generation,
+                    const uint64_t *ids, size_t n, uint64_t floor)
+{
+    struct key keys[3];
+    timeline_keys(keys, viewer, KEY_BUILDERS);
+    bound(r, ids, &n, &floor);
+    queue_script(r, b, SCRIPT_end, keys, 3, 5 + 2 * (unsigned)n);
+    batch_arg_u64(b, viewer);
+    batch_arg(b, generation);
+    arg_ids(r, b, ids, n, floor);
+    batch_replicate(b);
+    batch_hurry(b);
+    enum err e = batch_flush(b);
+    if (!e)
+        e = rebuild_outcome(b, 0);
+    if (!e)
+        tally_add(r, TALLY_ENTRIES, reply_number(b, 0, 0));
+    return e;
+}
+
+static enum err rebuild(struct timelines *base, uint64_t viewer, enum view_rebuild step,
+                        const uint64_t *ids, size_t n, uint64_t floor)
+{
+    struct redis_views *r = redis_of_timelines(base);
+    struct batch *b = batch_borrow(r);
+    struct rebuild_of of = {viewer, 't'};
+    char generation[ID_DIGITS];
+    bool spoiled = false;
+    enum err e;
+    if (step == VIEW_REBUILD_BEGIN || step == VIEW_REBUILD_ANEW)
+        e = rebuild_begin(r, b, of, step == VIEW_REBUILD_ANEW);
+    else if (!rebuild_recall(r, of, generation, &spoiled))
+        e = ERR_CONFLICT;
+    else if (step == VIEW_REBUILD_END && !spoiled && !is_lost(r))
+        e = end(r, b, viewer, (struct str){generation, sizeof generation}, ids, n, floor);
+    else
+        e = rebuild_give_up(r, b, of, (struct str){generation, sizeof generation});
+    /* what was begun belonged to another state */
+    if (!e && step == VIEW_REBUILD_END && (spoiled || is_lost(r)))
+        e = ERR_CONFLICT;
+    batch_return(r, b);
+    return e;
+}
+
+/* ---- backfill and forget ---- */
+
+static enum err flush_edge(struct redis_views *r, struct batch *b)
+{
+    batch_replicate(b);
+    enum err e = batch_flush(b);
+    if (!e)
+        e = rebuild_outcome(b, 0);
+    if (!e)
+        tally_add(r, TALLY_ENTRIES, reply_number(b, 0, 0));
+    batch_return(r, b);
+    return e;
+}
+
+static enum err backfill(struct timelines *base, uint64_t viewer, uint64_t author,
+                         const uint64_t *ids, size_t n, uint64_t floor)
+{
+    struct redis_views *r = redis_of_timelines(base);
+    struct batch *b = batch_borrow(r);
+    struct key keys[3];
+    timeline_keys(keys, viewer, KEY_FOLLOWED);
+    bound(r, ids, &n, &floor);
+    queue_script(r, b, SCRIPT_backfill, keys, 3, 5 + 2 * (unsigned)n);
+    batch_arg_u64(b, viewer);
+    batch_arg_u64(b, author);
+    arg_ids(r, b, ids, n, floor);
+    return flush_edge(r, b);
+}
+
+static enum err forget(struct timelines *base, uint64_t viewer, uint64_t author,
+                       const uint64_t *ids, size_t n)
+{
+    struct redis_views *r = redis_of_timelines(base);
+    struct batch *b = batch_borrow(r);
+    struct key keys[3];
+    timeline_keys(keys, viewer, KEY_FOLLOWED);
+    queue_script(r, b, SCRIPT_forget, keys, 3, 2 + (unsigned)n);
+    batch_arg_u64(b, viewer);
+    batch_arg_u64(b, author);
+    for (size_t i = 0; i < n; i++)
+        arg_id(b, ids[i]);
+    return flush_edge(r, b);
+}
+
+static enum err stamp(struct timelines *base, uint64_t viewer, struct view_stamp *stamp, bool *same)
+{
+    (void)base, (void)viewer, (void)stamp;
+    *same = false;
+    return ERR_NEEDS_TRUTH; /* other nodes change things without our knowing */
+}
+
+const struct timelines_ops redis_timelines_ops = {
+    .push = push,
+    .retract = retract,
+    .rebuild = rebuild,
+    .backfill = backfill,
+    .forget = forget,
+    .home = redis_home,
+    .stamp = stamp,
+    .sweep = redis_sweep,
+};
