@@ -3,9 +3,9 @@
  * A stream joins before it is started and leaves by itself when it ends. Everything may be called
  * by any thread; nothing waits for a client.
  *
- * What a producer may rely on: whoever joined before a change became visible is told of it, where
- * hub_send() or hub_has() is called after that. So a client that reads what it missed after its
- * stream has begun misses nothing. */
+ * What a producer may rely on: hub_send(), called after a change became visible, reaches everyone
+ * who joined before that. So a client that reads what it missed after its stream has begun misses
+ * nothing. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,7 +24,7 @@ struct hub_config {
     size_t streams_max;  /* of this node */
     unsigned person_max; /* of one person; at most HUB_PERSON_MAX */
     /* The person's first stream joined (true), or the last one left (false), in the order in which
-     * it happened. Called under a lock of the hub: must not block and not call the hub. May be
+     * it happened. Called under the hub's lock: must not block and not call the hub. May be
      * NULL. */
     void (*listen)(void *ctx, uint64_t person, bool on);
     void *ctx;
@@ -49,8 +49,6 @@ size_t hub_send(struct hub *h, const uint64_t *persons, size_t n, const struct f
 /* Ends the person's streams with a goodbye: whoever is still allowed to listens again. */
 void hub_close(struct hub *h, uint64_t person, const char *reason);
 
-/* Has the person a stream here? Costs one look at a small table for nearly everybody who has not.
- */
 bool hub_has(struct hub *h, uint64_t person);
 
 struct hub_stats {

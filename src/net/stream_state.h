@@ -40,7 +40,7 @@ struct stream {
     int64_t lifetime_ms;
     int64_t until_ms; /* 0: no end */
 
-    /* the hub's, under the lock of its shard; `hub` is set once, before the start */
+    /* the hub's, under its lock; `hub` is set once, before the start */
     struct hub *hub;
     uint64_t person;
     struct stream *hub_next;
