@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "api/edge/auth.h"
+#include "api/edge/forward.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "bus/local_first.h"
@@ -238,6 +239,8 @@ static enum err make_doors(struct runtime *runtime, char *why)
     runtime->api_made = true;
     api->pool = pool_new((unsigned)reader_threads(runtime), POOL_QUEUE_MAX, "reader");
     api->slow = pool_new(SLOW_THREADS, SLOW_QUEUE_MAX, "slow");
+    if (runtime->shared)
+        api->forwarding = pool_new(FORWARD_THREADS, FORWARD_WAITING_MAX, "forward");
     return OK;
 }
 
@@ -445,6 +448,7 @@ void runtime_close(struct runtime *runtime, int64_t grace_ms)
         http_server_stop(api->http, grace_ms);
     pool_free(api->pool);
     pool_free(api->slow);
+    pool_free(api->forwarding);
     drain(runtime);
     if (!steps_stop(&runtime->steps, STOP_MS)) {
         log_error("a worker does not end; the server ends without it",

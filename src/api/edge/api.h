@@ -46,6 +46,7 @@ struct api {
     struct celebrity_keeper *keeper;
     struct pool *pool;                     /* blocking reads */
     struct pool *slow;                     /* argon2 and admin work: few threads, short queue */
+    struct pool *forwarding;               /* api/edge/forward.h; NULL: this server is alone */
     struct http_server *http;              /* set after start; for metrics */
     struct auth *auth;                     /* api/edge/auth.h */
     struct limits *limits;                 /* net/limits.h */

@@ -1,12 +1,10 @@
 /* Passing on.
  *
- * The threads that wait for the leader are the slow pool's, and few: a leader that hangs must not
- * keep people from logging in. So at most RUNNERS of them do this at a time, one request after the
- * other, and the rest waits in a list of its own. A request's time runs from when it arrived, also
- * while it waits: whoever stands in line behind a leader that does not answer is told so after
- * FORWARD_TIMEOUT_MS like the first.
+ * Requests wait for the leader on few threads of their own (api->forwarding): a leader that hangs
+ * must not keep people from logging in. A request's time runs from its arrival, also in the queue:
+ * one behind a leader that does not answer is refused after FORWARD_TIMEOUT_MS like the first.
  *
- * Connections to the leader are kept, as many as there are runners. */
+ * Connections to the leader are kept, as many as there are threads. */
 #include "api/edge/forward.h"
 
 #include <pthread.h>
@@ -20,14 +18,9 @@
 #include "api/edge/request.h"
 #include "base/check.h"
 #include "net/http_client.h"
+#include "ops/settings.h"
 
-enum { RUNNERS = 2, HEADERS_TEXT_MAX = PROOF_TEXT_MAX + 160 };
-
-struct runner_task {
-    struct pool_task task;
-    struct forward *forward;
-    bool busy;
-};
+enum { HEADERS_TEXT_MAX = PROOF_TEXT_MAX + 160 };
 
 struct kept {
     struct http_client *client; /* NULL: none */
@@ -36,11 +29,8 @@ struct kept {
 
 struct forward {
     struct proofs *proofs;
-    pthread_mutex_t lock;           /* of everything below */
-    struct pool_task *first, *last; /* wait for a runner; none does while all runners rest */
-    size_t waiting;
-    struct runner_task runners[RUNNERS];
-    struct kept kept[RUNNERS];
+    pthread_mutex_t lock; /* of the connections */
+    struct kept kept[FORWARD_THREADS];
 };
 
 struct forward *forward_new(const uint8_t secret[32])
@@ -49,8 +39,6 @@ struct forward *forward_new(const uint8_t secret[32])
     CHECK(f);
     f->proofs = proofs_new(secret);
     pthread_mutex_init(&f->lock, NULL);
-    for (size_t i = 0; i < RUNNERS; i++)
-        f->runners[i].forward = f;
     return f;
 }
 
@@ -58,7 +46,7 @@ void forward_free(struct forward *f)
 {
     if (!f)
         return;
-    for (size_t i = 0; i < RUNNERS; i++)
+    for (size_t i = 0; i < FORWARD_THREADS; i++)
         http_client_free(f->kept[i].client);
     pthread_mutex_destroy(&f->lock);
     proofs_free(f->proofs);
@@ -70,85 +58,15 @@ bool forward_is_needed(const struct api *api, const struct route *route)
     return (route->flags & ROUTE_AT_LEADER) && api->cluster && !atomic_load(&api->cluster->leads);
 }
 
-/* ---- runners ---- */
-
-static void run_waiting(struct pool_task *task)
-{
-    struct runner_task *runner = CONTAINER_OF(task, struct runner_task, task);
-    struct forward *f = runner->forward;
-    pthread_mutex_lock(&f->lock);
-    struct pool_task *next;
-    while ((next = f->first)) {
-        f->first = next->next;
-        f->waiting--;
-        pthread_mutex_unlock(&f->lock);
-        next->next = NULL;
-        next->run(next);
-        pthread_mutex_lock(&f->lock);
-    }
-    runner->busy = false;
-    pthread_mutex_unlock(&f->lock);
-}
-
-/* True: somebody will look at the list, one who rested until now or one who is at it. */
-static bool wake_runner(struct forward *f, struct pool *pool)
-{
-    bool any = false;
-    for (size_t i = 0; i < RUNNERS; i++) {
-        struct runner_task *r = &f->runners[i];
-        any = any || r->busy;
-        if (r->busy)
-            continue;
-        r->task.run = run_waiting;
-        r->busy = pool_submit(pool, &r->task);
-        return any || r->busy;
-    }
-    return any;
-}
-
-bool forward_submit(struct forward *f, struct pool *pool, struct pool_task *task)
-{
-    task->next = NULL;
-    pthread_mutex_lock(&f->lock);
-    bool taken = f->waiting < FORWARD_WAITING_MAX && wake_runner(f, pool);
-    if (taken) {
-        if (f->first)
-            f->last->next = task;
-        else
-            f->first = task;
-        f->last = task;
-        f->waiting++;
-    }
-    pthread_mutex_unlock(&f->lock);
-    return taken;
-}
-
 /* ---- connections ---- */
 
 /* "http://host:port", "http://[::1]:port". */
 static bool split_address(const char *address, char host[CLUSTER_ADDRESS_MAX], uint16_t *port)
 {
-    struct str rest = str_of(address);
-    if (!str_starts(rest, STR("http://")))
+    char rest[CLUSTER_ADDRESS_MAX];
+    if (sscanf(address, "http://%255[^/]", rest) != 1 || rest[0] == ':')
         return false;
-    rest = (struct str){rest.ptr + 7, rest.len - 7};
-    while (rest.len > 0 && rest.ptr[rest.len - 1] == '/')
-        rest.len--;
-    const char *colon = rest.len ? memrchr(rest.ptr, ':', rest.len) : NULL;
-    uint64_t number = 0;
-    if (!colon ||
-        !str_parse_u64((struct str){colon + 1, (size_t)(rest.ptr + rest.len - colon - 1)},
-                       &number) ||
-        number == 0 || number > UINT16_MAX)
-        return false;
-    struct str name = {rest.ptr, (size_t)(colon - rest.ptr)};
-    if (name.len > 2 && name.ptr[0] == '[' && name.ptr[name.len - 1] == ']')
-        name = (struct str){name.ptr + 1, name.len - 2};
-    if (name.len == 0 || name.len >= CLUSTER_ADDRESS_MAX)
-        return false;
-    snprintf(host, CLUSTER_ADDRESS_MAX, "%.*s", STR_ARG(name));
-    *port = (uint16_t)number;
-    return true;
+    return settings_split_address(rest, host, port) && *port > 0;
 }
 
 /* A kept connection to this address, else a new one; NULL: that is no address. */
@@ -158,7 +76,7 @@ static struct http_client *take_client(struct forward *f, const char *address)
     char host[CLUSTER_ADDRESS_MAX];
     uint16_t port;
     pthread_mutex_lock(&f->lock);
-    for (size_t i = 0; i < RUNNERS && !client; i++) {
+    for (size_t i = 0; i < FORWARD_THREADS && !client; i++) {
         if (f->kept[i].client && strcmp(f->kept[i].address, address) == 0) {
             client = f->kept[i].client;
             f->kept[i].client = NULL;
@@ -174,7 +92,7 @@ static struct http_client *take_client(struct forward *f, const char *address)
 static void keep_client(struct forward *f, const char *address, struct http_client *client)
 {
     pthread_mutex_lock(&f->lock);
-    for (size_t i = 0; i < RUNNERS && client; i++) {
+    for (size_t i = 0; i < FORWARD_THREADS && client; i++) {
         struct kept *k = &f->kept[i];
         if (k->client && strcmp(k->address, address) == 0)
             continue;
@@ -354,9 +272,6 @@ void request_pass_on(struct request *r)
         request_finish(r, call_fail(c, ERR_MEDIA_TYPE, "Content-Type must be application/json"));
         return;
     }
-    r->on_loop = false;
     r->head_mark = c->x->head.len;
-    c->task.run = forward_task;
-    if (!forward_submit(c->api->dispatcher->forward, c->api->slow, &c->task))
-        request_finish(r, ERR_OVERLOADED);
+    request_submit(r, c->api->forwarding, forward_task);
 }

@@ -15,7 +15,7 @@ struct route;
  * not believe one. */
 #define FORWARD_HEADER "Fantail-Forwarded"
 
-enum { FORWARD_TIMEOUT_MS = 10 * 1000, FORWARD_WAITING_MAX = 64 };
+enum { FORWARD_TIMEOUT_MS = 10 * 1000, FORWARD_THREADS = 2, FORWARD_WAITING_MAX = 64 };
 
 struct forward *forward_new(const uint8_t secret[32]);
 void forward_free(struct forward *f); /* after the pool has ended */
@@ -24,9 +24,6 @@ void forward_free(struct forward *f); /* after the pool has ended */
 
 /* Is this a request that another node must answer? */
 bool forward_is_needed(const struct api *api, const struct route *route);
-/* Runs `task` on one of the few threads of `pool` that may wait for the leader at a time. False:
- * too many wait already. */
-bool forward_submit(struct forward *f, struct pool *pool, struct pool_task *task);
 
 struct forward_question {
     enum http_method method;

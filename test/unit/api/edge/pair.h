@@ -6,6 +6,7 @@
 
 #include "api/edge/api.h"
 #include "api/edge/cluster.h"
+#include "api/edge/forward.h"
 #include "net/http_client.h"
 
 struct world;
