@@ -178,11 +178,7 @@ void metrics_write_schema(struct json_out *j, const struct metric *rows, size_t 
                           const char *set)
 {
     json_object_begin(j);
-    json_key(j, STR("type"));
-    json_array_begin(j);
-    json_str(j, STR("object"));
-    json_str(j, STR("null"));
-    json_array_end(j);
+    json_put(j, "type", raw, STR("[\"object\",\"null\"]"));
     json_key(j, STR("properties"));
     json_object_begin(j);
     for (const struct metric *m = rows; m < rows + row_count; m++) {

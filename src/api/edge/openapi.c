@@ -1,7 +1,7 @@
 /* The OpenAPI 3.1 document, rendered once from the route table and the schemas. Nothing about a
  * route is written here: what a route may answer follows from its policy, its flags and its path.
  */
-#include <stdio.h>
+#include <stdlib.h>
 
 #include "api/edge/dispatcher.h"
 #include "api/edge/handlers.h"
@@ -28,24 +28,6 @@ static const struct {
      "Overloaded, starting or stopping; Retry-After says when to try again."},
 };
 
-/* The next "{…}" of a path, without its braces. */
-static bool next_placeholder(struct str *rest, struct str *name)
-{
-    const char *open = memchr(rest->ptr, '{', rest->len);
-    if (!open)
-        return false;
-    const char *end = rest->ptr + rest->len, *close = memchr(open, '}', (size_t)(end - open));
-    CHECK(close);
-    *name = (struct str){open + 1, (size_t)(close - open - 1)};
-    *rest = (struct str){close, (size_t)(end - close)};
-    return true;
-}
-
-static bool has_placeholder(const struct route *r)
-{
-    return memchr(r->path.ptr, '{', r->path.len) != NULL;
-}
-
 static bool may_answer(const struct route *r, enum err kind)
 {
     bool body = r->request || (r->flags & ROUTE_NDJSON);
@@ -58,7 +40,7 @@ static bool may_answer(const struct route *r, enum err kind)
     case ERR_FORBIDDEN:
         return r->policy != POLICY_ANYONE || r->rate == RATE_AUTH;
     case ERR_NOT_FOUND:
-        return has_placeholder(r) || r->query[0] || r->handler == groups_create;
+        return memchr(r->path.ptr, '{', r->path.len) || r->query[0] || r->handler == groups_create;
     case ERR_CONFLICT:
         return (r->flags & (ROUTE_KEYED | ROUTE_CONFLICTS)) || r->rate == RATE_AUTH;
     case ERR_GONE:
@@ -77,271 +59,197 @@ static bool may_answer(const struct route *r, enum err kind)
     }
 }
 
-static void write_parameter(struct json_out *j, struct str name, const char *where, bool required,
-                            const char *schema, struct str text)
+/* JSON written with ' for ", as the schemas are. */
+static json_t *quoted(const char *text)
 {
-    json_object_begin(j);
-    json_put(j, "name", str, name);
-    json_put(j, "in", str, str_of(where));
-    if (required)
-        json_put(j, "required", bool, true);
-    json_put(j, "description", str, text);
-    json_put(j, "schema", raw, str_of(schema));
-    json_object_end(j);
+    struct buf json;
+    buf_init(&json, 0);
+    schema_write(&json, text);
+    json_t *value = json_loadb(json.ptr, json.len, 0, NULL);
+    CHECK(value);
+    buf_done(&json);
+    return value;
 }
 
-static void write_parameters(struct json_out *j, const struct route *r)
+static void add_parameter(json_t *list, struct str name, const char *where, const char *schema,
+                          struct str text)
 {
-    json_key(j, STR("parameters"));
-    json_array_begin(j);
-    struct str path = r->path, name;
-    while (next_placeholder(&path, &name)) {
-        if (str_eq(name, STR("name")))
-            write_parameter(j, name, "path", true,
-                            "{\"type\":\"string\",\"pattern\":\"^[a-z0-9._-]{1,40}$\"}",
-                            STR("a consumer's name"));
-        else
-            write_parameter(
-                j, name, "path", true, "{\"type\":\"string\",\"pattern\":\"^[1-9][0-9]*$\"}",
-                str_eq(name, STR("seq")) ? STR("an entry's number") : STR("a decimal id"));
+    json_t *required = strcmp(where, "path") == 0 ? json_true() : NULL;
+    json_array_append_new(list,
+                          json_pack("{s:s%, s:s, s:o*, s:s%, s:o}", "name", name.ptr, name.len,
+                                    "in", where, "required", required, "description", text.ptr,
+                                    text.len, "schema", quoted(schema)));
+}
+
+static json_t *parameters_of(const struct route *r)
+{
+    json_t *list = json_array();
+    struct str path = r->path, query = str_of(r->query), one, name;
+    while (str_split(&path, '/', &one)) {
+        if (!str_starts(one, STR("{")))
+            continue;
+        name = (struct str){one.ptr + 1, one.len - 2};
+        bool word = str_eq(name, STR("name"));
+        add_parameter(list, name, "path",
+                      word ? "{'type':'string','pattern':'^[a-z0-9._-]{1,40}$'}"
+                           : "{'type':'string','pattern':'^[1-9][0-9]*$'}",
+                      word                       ? STR("a consumer's name")
+                      : str_eq(name, STR("seq")) ? STR("an entry's number")
+                                                 : STR("a decimal id"));
     }
-    struct str rest = str_of(r->query), one;
-    while (rest.len > 0 && str_split(&rest, ';', &one)) {
+    while (str_split(&query, ';', &one)) {
         CHECK(str_split(&one, '=', &name));
-        write_parameter(j, name, "query", false, "{\"type\":\"string\"}", one);
+        add_parameter(list, name, "query", "{'type':'string'}", one);
     }
     if (r->flags & ROUTE_PAGED) {
-        write_parameter(j, STR("limit"), "query", false,
-                        "{\"type\":\"integer\",\"minimum\":1,\"maximum\":200}",
-                        STR("items a page; each list has its own default and maximum"));
-        write_parameter(j, STR("cursor"), "query", false, "{\"type\":\"string\"}",
-                        STR("next_cursor of the page before"));
+        add_parameter(list, STR("limit"), "query", "{'type':'integer','minimum':1,'maximum':200}",
+                      STR("items a page; each list has its own default and maximum"));
+        add_parameter(list, STR("cursor"), "query", "{'type':'string'}",
+                      STR("next_cursor of the page before"));
     }
     if (r->flags & ROUTE_KEYED)
-        write_parameter(j, STR("Idempotency-Key"), "header", false,
-                        "{\"type\":\"string\",\"maxLength\":255}",
-                        STR("the same key and body within 24 hours are done once"));
+        add_parameter(list, STR("Idempotency-Key"), "header", "{'type':'string','maxLength':255}",
+                      STR("the same key and body within 24 hours are done once"));
     if (!(r->flags & ROUTE_TOKENLESS))
-        write_parameter(j, STR("Fantail-Account"), "header", false, "{\"type\":\"string\"}",
-                        STR("for API keys with the scope act: the id or @username to act for"));
-    json_array_end(j);
+        add_parameter(list, STR("Fantail-Account"), "header", "{'type':'string'}",
+                      STR("for API keys with the scope act: the id or @username to act for"));
+    return list;
 }
 
-static void write_content(struct json_out *j, const char *type, const char *schema)
+/* `schema` NULL: text. */
+static json_t *content(const char *type, const char *schema)
 {
-    json_key(j, STR("content"));
-    json_object_begin(j);
-    json_key(j, str_of(type));
-    json_object_begin(j);
-    json_key(j, STR("schema"));
-    json_object_begin(j);
-    if (schema) {
-        char ref[96];
-        CHECK(schema_find(schema));
-        snprintf(ref, sizeof ref, "#/components/schemas/%s", schema);
-        json_put(j, "$ref", str, str_of(ref));
-    } else {
-        json_put(j, "type", str, STR("string"));
-    }
-    json_object_end(j);
-    json_object_end(j);
-    json_object_end(j);
+    CHECK(!schema || schema_find(schema));
+    json_t *shape =
+        schema ? json_pack("{s:o}", "$ref", json_sprintf("#/components/schemas/%s", schema))
+               : json_pack("{s:s}", "type", "string");
+    return json_pack("{s:{s:o}}", type, "schema", shape);
 }
 
-static void write_request_body(struct json_out *j, const struct route *r)
+static json_t *request_body(const struct route *r)
 {
-    if (!r->request && !(r->flags & ROUTE_NDJSON))
-        return;
-    json_key(j, STR("requestBody"));
-    json_object_begin(j);
-    json_put(j, "required", bool, !(r->flags & ROUTE_BODY_OPTIONAL));
-    if (r->flags & ROUTE_NDJSON)
-        write_content(j, "application/x-ndjson", NULL);
-    else
-        write_content(j, "application/json", r->request);
-    json_object_end(j);
+    bool lines = r->flags & ROUTE_NDJSON;
+    if (!r->request && !lines)
+        return NULL;
+    return json_pack(
+        "{s:b, s:o}", "required", !(r->flags & ROUTE_BODY_OPTIONAL), "content",
+        content(lines ? "application/x-ndjson" : "application/json", lines ? NULL : r->request));
 }
 
-static void write_success(struct json_out *j, const struct route *r, int number)
+static void add_response(json_t *responses, int status, json_t *response)
 {
-    char status[8];
-    snprintf(status, sizeof status, "%d", number);
-    json_key(j, str_of(status));
-    json_object_begin(j);
-    json_put(j, "description", str, STR("Done."));
-    if (r->response) {
-        bool text = strchr(r->response, '/') != NULL; /* a media type instead of a schema */
-        const char *schema = r->handler == stream_open ? "Stream" : text ? NULL : r->response;
-        write_content(j, text ? r->response : "application/json", schema);
-    }
-    json_object_end(j);
+    char name[8];
+    snprintf(name, sizeof name, "%d", status);
+    json_object_set_new(responses, name, response);
 }
 
-static void write_responses(struct json_out *j, const struct route *r)
+static json_t *success(const struct route *r)
 {
-    char status[8];
-    json_key(j, STR("responses"));
-    json_object_begin(j);
-    write_success(j, r, r->success);
+    bool text = r->response && strchr(r->response, '/'); /* a media type instead of a schema */
+    const char *schema = r->handler == stream_open ? "Stream" : text ? NULL : r->response;
+    return json_pack("{s:s, s:o*}", "description", "Done.", "content",
+                     r->response ? content(text ? r->response : "application/json", schema) : NULL);
+}
+
+static json_t *responses_of(const struct route *r)
+{
+    json_t *all = json_object();
+    add_response(all, r->success, success(r));
     if (r->flags & ROUTE_EITHER)
-        write_success(j, r, r->success == 200 ? 201 : 200);
-    for (size_t i = 0; i < COUNT_OF(problems); i++) {
-        if (!may_answer(r, problems[i].kind))
-            continue;
-        char ref[96];
-        snprintf(status, sizeof status, "%d", err_http_status(problems[i].kind));
-        snprintf(ref, sizeof ref, "#/components/responses/%s", problems[i].name);
-        json_key(j, str_of(status));
-        json_object_begin(j);
-        json_put(j, "$ref", str, str_of(ref));
-        json_object_end(j);
-    }
-    json_object_end(j);
+        add_response(all, r->success == 200 ? 201 : 200, success(r));
+    for (size_t i = 0; i < COUNT_OF(problems); i++)
+        if (may_answer(r, problems[i].kind))
+            add_response(all, err_http_status(problems[i].kind),
+                         json_pack("{s:o}", "$ref",
+                                   json_sprintf("#/components/responses/%s", problems[i].name)));
+    return all;
 }
 
-static const char *policy_name(enum route_policy policy)
+static json_t *security_of(const struct route *r)
 {
-    static const char *const names[] = {"", "anyone", "account", "admin_read", "admin"};
-    return names[policy];
+    bool admin = r->policy == POLICY_ADMIN || r->policy == POLICY_ADMIN_READ;
+    json_t *ways = json_array();
+    if (r->policy == POLICY_ANYONE)
+        json_array_append_new(ways, json_object()); /* none is fine, too */
+    if (!(r->flags & ROUTE_TOKENLESS))
+        json_array_append_new(ways, json_pack("{s:[]}", admin ? "api_key" : "bearer"));
+    return ways;
 }
 
-static void write_security(struct json_out *j, const struct route *r)
+static json_t *operation(const struct route *r)
 {
-    json_put(j, "x-policy", str, str_of(policy_name(r->policy)));
-    if (r->flags & ROUTE_CONTROL)
-        json_put(j, "x-control-only", bool, true);
-    json_key(j, STR("security"));
-    json_array_begin(j);
-    if (r->policy == POLICY_ANYONE) {
-        json_object_begin(j); /* none is fine, too */
-        json_object_end(j);
-    }
-    if (!(r->flags & ROUTE_TOKENLESS)) {
-        bool admin = r->policy == POLICY_ADMIN || r->policy == POLICY_ADMIN_READ;
-        json_object_begin(j);
-        json_key(j, admin ? STR("api_key") : STR("bearer"));
-        json_array_begin(j);
-        json_array_end(j);
-        json_object_end(j);
-    }
-    json_array_end(j);
+    static const char *const policies[] = {"", "anyone", "account", "admin_read", "admin"};
+    return json_pack("{s:s, s:s, s:[s], s:o, s:o*, s:o, s:s, s:o*, s:o}", "operationId", r->name,
+                     "summary", r->summary, "tags", r->section, "parameters", parameters_of(r),
+                     "requestBody", request_body(r), "responses", responses_of(r), "x-policy",
+                     policies[r->policy], "x-control-only",
+                     r->flags & ROUTE_CONTROL ? json_true() : NULL, "security", security_of(r));
 }
 
-static void write_operation(struct json_out *j, const struct route *r)
+static json_t *paths(void)
 {
-    char method[8];
-    snprintf(method, sizeof method, "%s", route_method_name(r->method));
-    for (char *m = method; *m; m++)
-        *m = (char)(*m - 'A' + 'a');
-    json_key(j, str_of(method));
-    json_object_begin(j);
-    json_put(j, "operationId", str, str_of(r->name));
-    json_put(j, "summary", str, str_of(r->summary));
-    json_key(j, STR("tags"));
-    json_array_begin(j);
-    json_str(j, str_of(r->section));
-    json_array_end(j);
-    write_parameters(j, r);
-    write_request_body(j, r);
-    write_responses(j, r);
-    write_security(j, r);
-    json_object_end(j);
-}
-
-static void write_paths(struct json_out *j)
-{
-    json_key(j, STR("paths"));
-    json_object_begin(j);
-    for (size_t i = 0; i < route_count; i++) {
-        bool first = true;
-        for (size_t k = 0; k < i; k++)
-            first = first && !str_eq(routes[k].path, routes[i].path);
-        if (!first)
-            continue;
-        json_key(j, routes[i].path);
-        json_object_begin(j);
-        for (size_t k = i; k < route_count; k++) {
-            if (str_eq(routes[k].path, routes[i].path))
-                write_operation(j, &routes[k]);
+    json_t *all = json_object();
+    for (const struct route *r = routes; r < routes + route_count; r++) {
+        json_t *methods = json_object_getn(all, r->path.ptr, r->path.len);
+        if (!methods) {
+            methods = json_object();
+            json_object_setn_new(all, r->path.ptr, r->path.len, methods);
         }
-        json_object_end(j);
+        char name[8] = "";
+        for (const char *m = route_method_name(r->method); *m; m++)
+            name[strlen(name)] = (char)(*m - 'A' + 'a');
+        json_object_set_new(methods, name, operation(r));
     }
-    json_object_end(j);
+    return all;
 }
 
-static void write_scheme(struct json_out *j, struct str name, struct str text)
+static json_t *shapes(void)
 {
-    json_key(j, name);
-    json_object_begin(j);
-    json_put(j, "type", str, STR("http"));
-    json_put(j, "scheme", str, STR("bearer"));
-    json_put(j, "description", str, text);
-    json_object_end(j);
+    json_t *all = json_object();
+    for (size_t i = 0; i < schema_count; i++)
+        json_object_set_new(all, schemas[i].name, quoted(schemas[i].json));
+    struct buf numbers;
+    struct json_out j;
+    buf_init(&numbers, 0);
+    json_out_init(&j, &numbers);
+    status_write_schema(&j);
+    json_object_set_new(all, "StatusNumbers", json_loadb(numbers.ptr, numbers.len, 0, NULL));
+    buf_done(&numbers);
+    return all;
 }
 
-static void write_components(struct json_out *j)
+static json_t *components(void)
 {
-    json_key(j, STR("components"));
-    json_object_begin(j);
-    json_key(j, STR("securitySchemes"));
-    json_object_begin(j);
-    write_scheme(j, STR("bearer"),
-                 STR("The token of a session (log in to get one), a JWT of the host product, or an "
-                     "API key with the scope act together with Fantail-Account."));
-    write_scheme(j, STR("api_key"),
-                 STR("An API key with the scope admin, or admin:read to look only."));
-    json_object_end(j);
-    json_key(j, STR("schemas"));
-    json_object_begin(j);
-    for (size_t i = 0; i < schema_count; i++) {
-        struct buf text;
-        buf_init(&text, 0);
-        schema_write(&text, schemas[i].json);
-        json_key(j, str_of(schemas[i].name));
-        json_raw(j, buf_view(&text));
-        buf_done(&text);
-    }
-    json_key(j, STR("StatusNumbers"));
-    status_write_schema(j);
-    json_object_end(j);
-    json_key(j, STR("responses"));
-    json_object_begin(j);
-    for (size_t i = 0; i < COUNT_OF(problems); i++) {
-        json_key(j, str_of(problems[i].name));
-        json_object_begin(j);
-        json_put(j, "description", str, str_of(problems[i].text));
-        write_content(j, "application/problem+json", "Problem");
-        json_object_end(j);
-    }
-    json_object_end(j);
-    json_object_end(j);
+    json_t *responses = json_object();
+    for (size_t i = 0; i < COUNT_OF(problems); i++)
+        json_object_set_new(responses, problems[i].name,
+                            json_pack("{s:s, s:o}", "description", problems[i].text, "content",
+                                      content("application/problem+json", "Problem")));
+    json_t *schemes = quoted(
+        "{'bearer':{'type':'http','scheme':'bearer','description':'The token of a session (log in "
+        "to get one), a JWT of the host product, or an API key with the scope act together with "
+        "Fantail-Account.'},"
+        "'api_key':{'type':'http','scheme':'bearer','description':'An API key with the scope "
+        "admin, or admin:read to look only.'}}");
+    return json_pack("{s:o, s:o, s:o}", "securitySchemes", schemes, "schemas", shapes(),
+                     "responses", responses);
 }
 
 void openapi_render(struct buf *out)
 {
-    struct json_out json, *j = &json;
-    json_out_init(j, out);
-    json_object_begin(j);
-    json_put(j, "openapi", str, STR("3.1.0"));
-    json_key(j, STR("info"));
-    json_object_begin(j);
-    json_put(j, "title", str, STR("Fantail"));
-    json_put(j, "version", str, STR(FANTAIL_VERSION));
-    json_put(j, "description", str,
-             STR("A feed server. Ids are decimal strings; times are RFC 3339 in UTC with "
-                 "milliseconds; every list is cut by cursor; errors are "
-                 "application/problem+json."));
-    json_key(j, STR("license"));
-    json_object_begin(j);
-    json_put(j, "name", str, STR("Apache-2.0"));
-    json_put(j, "identifier", str, STR("Apache-2.0"));
-    json_object_end(j);
-    json_object_end(j);
-    json_key(j, STR("servers"));
-    json_raw(j, STR("[{\"url\":\"/\"}]"));
-    write_paths(j);
-    write_components(j);
-    json_object_end(j);
+    json_t *info = quoted(
+        "{'title':'Fantail','version':'" FANTAIL_VERSION "','description':'A feed server. Ids are "
+        "decimal strings; times are RFC 3339 in UTC with milliseconds; every list is cut by "
+        "cursor; errors are application/problem+json.',"
+        "'license':{'name':'Apache-2.0','identifier':'Apache-2.0'}}");
+    json_t *document =
+        json_pack("{s:s, s:o, s:[{s:s}], s:o, s:o}", "openapi", "3.1.0", "info", info, "servers",
+                  "url", "/", "paths", paths(), "components", components());
+    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    CHECK(text);
+    buf_str(out, str_of(text));
+    free(text);
+    json_decref(document);
 }
 
 enum err openapi_show(struct call *c, struct tx *tx)
