@@ -15,25 +15,15 @@ enum { FIXED_HEAD_MAX = 256 };
     X(201, "Created")                                                                              \
     X(202, "Accepted")                                                                             \
     X(204, "No Content")                                                                           \
-    X(301, "Moved Permanently")                                                                    \
-    X(302, "Found")                                                                                \
-    X(303, "See Other")                                                                            \
-    X(304, "Not Modified")                                                                         \
-    X(307, "Temporary Redirect")                                                                   \
-    X(308, "Permanent Redirect")                                                                   \
     X(400, "Bad Request")                                                                          \
     X(401, "Unauthorized")                                                                         \
     X(403, "Forbidden")                                                                            \
     X(404, "Not Found")                                                                            \
     X(405, "Method Not Allowed")                                                                   \
-    X(406, "Not Acceptable")                                                                       \
     X(408, "Request Timeout")                                                                      \
     X(409, "Conflict")                                                                             \
     X(410, "Gone")                                                                                 \
-    X(411, "Length Required")                                                                      \
-    X(412, "Precondition Failed")                                                                  \
     X(413, "Content Too Large")                                                                    \
-    X(414, "URI Too Long")                                                                         \
     X(415, "Unsupported Media Type")                                                               \
     X(417, "Expectation Failed")                                                                   \
     X(421, "Misdirected Request")                                                                  \
@@ -43,10 +33,9 @@ enum { FIXED_HEAD_MAX = 256 };
     X(500, "Internal Server Error")                                                                \
     X(501, "Not Implemented")                                                                      \
     X(503, "Service Unavailable")                                                                  \
-    X(505, "HTTP Version Not Supported")                                                           \
-    X(507, "Insufficient Storage")
+    X(505, "HTTP Version Not Supported")
 
-const char *answer_reason(int status)
+static const char *reason_of(int status)
 {
     switch (status) {
 #define REASON(code, reason)                                                                       \
@@ -83,21 +72,27 @@ void date_line_update(struct date_line *d, int64_t wall_second)
     }
 }
 
-void answer_problem(struct http_exchange *x, int status, const char *detail)
+void http_problem(struct http_exchange *x, int status, const char *title, const char *detail)
 {
     x->status = status;
     x->content_type = STR("application/problem+json");
-    buf_clear(&x->head);
     buf_clear(&x->out);
     x->out.max = HTTP_ANSWER_MAX; /* a handler may have set a lower one, which this need not fit */
     struct json_out j;
     json_out_init(&j, &x->out);
     json_object_begin(&j);
     json_put(&j, "type", str, STR("about:blank"));
-    json_put(&j, "title", str, str_of(answer_reason(status)));
+    json_put(&j, "title", str, str_of(title));
     json_put(&j, "status", i64, status);
-    json_put(&j, "detail", str, str_of(detail));
+    if (detail[0])
+        json_put(&j, "detail", str, str_of(detail));
     json_object_end(&j);
+}
+
+void answer_problem(struct http_exchange *x, int status, const char *detail)
+{
+    buf_clear(&x->head);
+    http_problem(x, status, reason_of(status), detail);
 }
 
 static char *put(char *to, struct str s)
@@ -123,7 +118,7 @@ static char *put_status_line(char *to, int status)
 {
     to = put(to, STR("HTTP/1.1 "));
     to = put(put_number(to, (uint64_t)status), STR(" "));
-    return put(put(to, str_of(answer_reason(status))), STR("\r\n"));
+    return put(put(to, str_of(reason_of(status))), STR("\r\n"));
 }
 
 void answer_render(struct exchange *e, const struct date_line *date, bool keep_alive)
@@ -134,7 +129,7 @@ void answer_render(struct exchange *e, const struct date_line *date, bool keep_a
         exchange_release_stream(e);
         answer_problem(x, 500, "the answer outgrew its limit");
     }
-    bool bodiless = x->status == 204 || x->status == 304;
+    bool bodiless = x->status == 204;
     size_t body_len = exchange_body(e).len;
     e->wire_body_len = bodiless || x->method == HTTP_M_HEAD ? 0 : body_len;
 

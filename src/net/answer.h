@@ -15,7 +15,5 @@ void date_line_update(struct date_line *d, int64_t wall_second);
 /* Renders the answer's head into e->wire and sets wire_body_len. */
 void answer_render(struct exchange *e, const struct date_line *date, bool keep_alive);
 
-/* Replaces whatever the answer held by {"type":"about:blank","title","status","detail"}. */
+/* Replaces whatever the answer held, its header lines too, by a problem of the server's own. */
 void answer_problem(struct http_exchange *x, int status, const char *detail);
-
-const char *answer_reason(int status); /* "Not Found" */

@@ -68,29 +68,18 @@ static enum chunked_verdict on_extension_byte(struct chunked *c, unsigned char b
 
 static enum chunked_verdict on_trailer_byte(struct chunked *c, unsigned char b)
 {
+    bool in_value = c->state == TRAILER_VALUE;
     if (++c->trailer_bytes > CHUNKED_TRAILERS_MAX)
         return CHUNKED_BAD;
-    switch (c->state) {
-    case TRAILER_START:
-        if (b == '\r') {
-            c->state = END_LF;
-            return CHUNKED_MORE;
-        }
+    if (b == '\r' && c->state != TRAILER_NAME)
+        c->state = in_value ? TRAILER_LF : END_LF;
+    else if (b == ':' && c->state == TRAILER_NAME)
+        c->state = TRAILER_VALUE;
+    else if (!(in_value ? token_is_value_byte(b) : token_is_name_byte(b)))
+        return CHUNKED_BAD;
+    else if (!in_value)
         c->state = TRAILER_NAME;
-        return token_is_name_byte(b) ? CHUNKED_MORE : CHUNKED_BAD;
-    case TRAILER_NAME:
-        if (b == ':') {
-            c->state = TRAILER_VALUE;
-            return CHUNKED_MORE;
-        }
-        return token_is_name_byte(b) ? CHUNKED_MORE : CHUNKED_BAD;
-    default: /* TRAILER_VALUE */
-        if (b == '\r') {
-            c->state = TRAILER_LF;
-            return CHUNKED_MORE;
-        }
-        return token_is_value_byte(b) ? CHUNKED_MORE : CHUNKED_BAD;
-    }
+    return CHUNKED_MORE;
 }
 
 /* Every state but DATA. */

@@ -248,13 +248,18 @@ void conn_answer(struct exchange *e)
     send_answer(c);
 }
 
+static void need_exchange(struct conn *c)
+{
+    if (c->x)
+        return;
+    c->x = loop_take_exchange(c->loop);
+    c->x->conn = c;
+}
+
 /* Answers with a problem and closes. The request may be half read or not begun. */
 static void fail(struct conn *c, int status, const char *detail)
 {
-    if (!c->x) {
-        c->x = loop_take_exchange(c->loop);
-        c->x->conn = c;
-    }
+    need_exchange(c);
     struct exchange *e = c->x;
     e->x.method = e->request.method;
     e->x.close = true;
@@ -320,10 +325,7 @@ static size_t feed(struct conn *c, const char *bytes, size_t n)
     size_t used = 0;
     c->feeding = true;
     while (used < n && c->state <= CONN_BODY) {
-        if (!c->x) {
-            c->x = loop_take_exchange(c->loop);
-            c->x->conn = c;
-        }
+        need_exchange(c);
         enum request_verdict verdict;
         size_t came = request_feed(&c->x->request, bytes + used, n - used, &verdict);
         used += came;
@@ -506,24 +508,15 @@ void conn_accept(struct loop *loop, uv_stream_t *listener, bool control)
 
 /* ---- limits on waiting ---- */
 
-static void check_idle(struct loop *loop, int64_t now)
+/* Those that have been in a state for too long are told `detail`, or closed when it is NULL. */
+static void expire(struct loop *loop, enum conn_state state, int64_t since_ms, const char *detail)
 {
     struct conn *c;
-    while ((c = loop->conns[CONN_IDLE].first) &&
-           now - c->since_ms >= loop->config.idle_timeout_ms) {
-        LOOP_COUNT(loop, timeouts, 1);
-        conn_close(c);
-    }
-}
-
-static void check_heads(struct loop *loop, int64_t now)
-{
-    struct conn *c;
-    while ((c = loop->conns[CONN_HEAD].first) &&
-           now - c->since_ms >= loop->config.head_timeout_ms) {
-        LOOP_COUNT(loop, timeouts, 1);
-        if (c->x && c->x->request.head.len > 0)
-            fail(c, 408, "the head did not arrive in time");
+    while ((c = loop->conns[state].first) && c->since_ms <= since_ms) {
+        if (state != CONN_LINGER)
+            LOOP_COUNT(loop, timeouts, 1);
+        if (detail && c->x && c->x->request.head.len > 0)
+            fail(c, 408, detail);
         else
             conn_close(c);
     }
@@ -535,9 +528,7 @@ static void check_bodies(struct loop *loop, int64_t now)
     for (struct conn *c = loop->conns[CONN_BODY].first; c; c = next) {
         next = c->next;
         int64_t late_ms = now - c->since_ms - loop->config.body_grace_ms;
-        if (late_ms <= 0)
-            continue;
-        if ((int64_t)c->progress * 1000 >= late_ms * loop->config.body_min_rate)
+        if (late_ms <= 0 || (int64_t)c->progress * 1000 >= late_ms * loop->config.body_min_rate)
             continue;
         LOOP_COUNT(loop, timeouts, 1);
         fail(c, 408, "the body arrives too slowly");
@@ -560,24 +551,18 @@ static void check_writes(struct loop *loop, enum conn_state state, int64_t now)
     }
 }
 
-static void check_lingering(struct loop *loop, int64_t now)
-{
-    int64_t limit = loop->draining ? LINGER_DRAINING_MS : LINGER_MS;
-    struct conn *c;
-    while ((c = loop->conns[CONN_LINGER].first) && now - c->since_ms >= limit)
-        conn_close(c);
-}
-
 void conn_check_timeouts(struct loop *loop)
 {
     int64_t now = loop_now_ms(loop);
-    check_idle(loop, now);
-    check_heads(loop, now);
+    const struct http_config *config = &loop->config;
+    int64_t linger_ms = loop->draining ? LINGER_DRAINING_MS : LINGER_MS;
+    expire(loop, CONN_IDLE, now - config->idle_timeout_ms, NULL);
+    expire(loop, CONN_HEAD, now - config->head_timeout_ms, "the head did not arrive in time");
     check_bodies(loop, now);
     check_writes(loop, CONN_WRITE, now);
     check_writes(loop, CONN_STREAM_WRITE, now);
     conn_stream_check_heartbeats(loop, now);
-    check_lingering(loop, now);
+    expire(loop, CONN_LINGER, now - linger_ms, NULL);
 }
 
 void conn_close_idle(struct loop *loop)

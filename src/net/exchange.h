@@ -30,7 +30,7 @@ struct exchange {
     size_t body_held;      /* what it adds to its loop's count of body bytes */
     size_t unsent;         /* what it adds to its loop's count of bytes waiting to be sent */
     struct buf wire;       /* the rendered head of the answer */
-    size_t wire_body_len;  /* how much of x.out follows it: none for HEAD, 204 and 304 */
+    size_t wire_body_len;  /* how much of x.out follows it: none for HEAD and 204 */
     uv_write_t write;
     struct stream *stream; /* what follows the head, until the connection has it; NULL: nothing */
     char peer[PEER_TEXT_MAX];

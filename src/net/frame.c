@@ -1,9 +1,9 @@
 /* Frames: rendered once into a block of exactly their size, then only counted. */
 #include "net/frame.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "base/buf.h"
 #include "base/check.h"
 
 /* "id: " and twenty digits, "event: ", "data: ", their line ends and the one that ends the frame */
@@ -18,41 +18,26 @@ static struct frame *make(size_t size)
 {
     struct frame *f = malloc(sizeof *f + size);
     CHECK(f); /* as for arenas: without a few kilobytes nothing can go on */
-    atomic_init(&f->refs, 1);
-    f->kind = 0;
-    f->key = f->id = 0;
-    f->len = 0;
+    *f = (struct frame){.refs = 1};
     return f;
-}
-
-static void put(struct frame *f, struct str s)
-{
-    if (s.len > 0)
-        memcpy(f->bytes + f->len, s.ptr, s.len);
-    f->len += (uint32_t)s.len;
 }
 
 struct frame *frame_new(const struct frame_text *text)
 {
     CHECK(is_one_line(text->name) && is_one_line(text->data));
     CHECK(text->name.len <= FRAME_DATA_MAX && text->data.len <= FRAME_DATA_MAX);
-    struct frame *f = make(FIXED_TEXT_MAX + text->name.len + text->data.len);
+    size_t size = FIXED_TEXT_MAX + text->name.len + text->data.len;
+    struct frame *f = make(size);
+    struct buf bytes = buf_over(f->bytes, size);
     f->kind = text->kind;
     f->key = text->key;
     f->id = text->id;
-    if (text->id != 0) {
-        char line[32];
-        int n = snprintf(line, sizeof line, "id: %llu\n", (unsigned long long)text->id);
-        put(f, (struct str){line, (size_t)n});
-    }
-    if (text->name.len > 0) {
-        put(f, STR("event: "));
-        put(f, text->name);
-        put(f, STR("\n"));
-    }
-    put(f, STR("data: "));
-    put(f, text->data);
-    put(f, STR("\n\n"));
+    if (text->id != 0)
+        buf_printf(&bytes, "id: %llu\n", (unsigned long long)text->id);
+    if (text->name.len > 0)
+        buf_printf(&bytes, "event: %.*s\n", STR_ARG(text->name));
+    buf_printf(&bytes, "data: %.*s\n\n", STR_ARG(text->data));
+    f->len = (uint32_t)bytes.len;
     return f;
 }
 
@@ -60,7 +45,8 @@ struct frame *frame_of_bytes(struct str bytes)
 {
     CHECK(bytes.len <= FRAME_DATA_MAX);
     struct frame *f = make(bytes.len);
-    put(f, bytes);
+    memcpy(f->bytes, bytes.ptr, bytes.len);
+    f->len = (uint32_t)bytes.len;
     return f;
 }
 

@@ -106,26 +106,18 @@ void http_answer(struct http_exchange *x)
         loop_post(e);
 }
 
-static struct exchange *turn_round(struct exchange *newest_first)
-{
-    struct exchange *oldest_first = NULL;
-    while (newest_first) {
-        struct exchange *next = newest_first->next;
-        newest_first->next = oldest_first;
-        oldest_first = newest_first;
-        newest_first = next;
-    }
-    return oldest_first;
-}
-
 static void read_inbox(struct loop *loop)
 {
-    struct exchange *e = turn_round(atomic_exchange(&loop->inbox, NULL));
-    while (e) {
-        struct exchange *next = e->next;
+    struct exchange *e = atomic_exchange(&loop->inbox, NULL), *next, *oldest_first = NULL;
+    for (; e; e = next) {
+        next = e->next;
+        e->next = oldest_first;
+        oldest_first = e;
+    }
+    for (e = oldest_first; e; e = next) {
+        next = e->next;
         e->next = NULL;
         take_answer(loop, e);
-        e = next;
     }
 }
 
@@ -142,27 +134,14 @@ void loop_post_stream(struct loop *loop, struct stream *s)
     atomic_fetch_sub(&loop->senders, 1);
 }
 
-static struct stream *take_streams(struct loop *loop)
-{
-    struct stream *newest_first = atomic_exchange(&loop->streams, NULL);
-    struct stream *oldest_first = NULL;
-    while (newest_first) {
-        struct stream *next = newest_first->next;
-        newest_first->next = oldest_first;
-        oldest_first = newest_first;
-        newest_first = next;
-    }
-    return oldest_first;
-}
-
+/* In any order: all that wait are looked at before the next turn of the loop. */
 static void look_at_streams(struct loop *loop)
 {
-    struct stream *s = take_streams(loop);
-    while (s) {
-        struct stream *next = s->next; /* another thread may put it on the stack again */
+    struct stream *s = atomic_exchange(&loop->streams, NULL), *next;
+    for (; s; s = next) {
+        next = s->next; /* another thread may put it on the stack again */
         conn_stream_look(s);
         stream_unref(s);
-        s = next;
     }
 }
 
@@ -305,29 +284,23 @@ static void on_connection(uv_stream_t *listener, int status)
         conn_accept(loop, listener, listener == (uv_stream_t *)&loop->control);
 }
 
-/* Both take the socket over, also when they fail. */
-static bool add_listener(struct loop *loop, int fd)
+/* Takes the socket over, also when it fails; -1: there is none. */
+static bool add_listener(struct loop *loop, int fd, bool control)
 {
-    uv_tcp_init(&loop->uv, &loop->listener);
-    loop->listener.data = loop;
-    loop->has_listener = true;
-    if (uv_tcp_open(&loop->listener, fd) != 0) {
+    if (fd < 0)
+        return true;
+    uv_stream_t *s = control ? (uv_stream_t *)&loop->control : (uv_stream_t *)&loop->listener;
+    if (control)
+        uv_pipe_init(&loop->uv, &loop->control, 0);
+    else
+        uv_tcp_init(&loop->uv, &loop->listener);
+    s->data = loop;
+    *(control ? &loop->has_control : &loop->has_listener) = true;
+    if ((control ? uv_pipe_open(&loop->control, fd) : uv_tcp_open(&loop->listener, fd)) != 0) {
         close(fd);
         return false;
     }
-    return uv_listen((uv_stream_t *)&loop->listener, LISTEN_BACKLOG, on_connection) == 0;
-}
-
-static bool add_control(struct loop *loop, int fd)
-{
-    uv_pipe_init(&loop->uv, &loop->control, 0);
-    loop->control.data = loop;
-    loop->has_control = true;
-    if (uv_pipe_open(&loop->control, fd) != 0) {
-        close(fd);
-        return false;
-    }
-    return uv_listen((uv_stream_t *)&loop->control, LISTEN_BACKLOG, on_connection) == 0;
+    return uv_listen(s, LISTEN_BACKLOG, on_connection) == 0;
 }
 
 enum err loop_new(const struct http_config *config, unsigned index, _Atomic unsigned *connections,
@@ -346,9 +319,8 @@ enum err loop_new(const struct http_config *config, unsigned index, _Atomic unsi
     CHECK(uv_timer_init(&loop->uv, &loop->tick) == 0);
     loop->wake.data = loop->tick.data = loop;
     loop->heartbeat = frame_of_bytes(STR(":\n\n"));
-    bool ok = listen_fd < 0 || add_listener(loop, listen_fd);
-    ok = (control_fd < 0 || add_control(loop, control_fd)) && ok;
-    if (!ok) {
+    bool ok = add_listener(loop, listen_fd, false);
+    if (!add_listener(loop, control_fd, true) || !ok) {
         loop_stop(loop, 0);
         loop_run(loop);
         loop_unref(loop);

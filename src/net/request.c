@@ -412,26 +412,19 @@ static size_t feed_head(struct request *r, const char *bytes, size_t n,
 static size_t feed_chunks(struct request *r, const char *bytes, size_t n,
                           enum request_verdict *verdict)
 {
+    static const struct {
+        int status;
+        const char *detail;
+    } problems[] = {
+        [CHUNKED_BAD] = {400, "the chunked body is malformed"},
+        [CHUNKED_TOO_LARGE] = {413, "the body exceeds 1 MiB"},
+        [CHUNKED_NO_MEMORY] = {503, "out of memory"},
+    };
     enum chunked_verdict v;
     size_t used = chunked_feed(&r->chunks, bytes, n, &r->body, &v);
-    *verdict = REQUEST_BAD;
-    switch (v) {
-    case CHUNKED_MORE:
-        *verdict = REQUEST_MORE;
-        break;
-    case CHUNKED_DONE:
-        *verdict = REQUEST_DONE;
-        break;
-    case CHUNKED_BAD:
-        bad(r, 400, "the chunked body is malformed");
-        break;
-    case CHUNKED_TOO_LARGE:
-        bad(r, 413, "the body exceeds 1 MiB");
-        break;
-    case CHUNKED_NO_MEMORY:
-        bad(r, 503, "out of memory");
-        break;
-    }
+    *verdict = v == CHUNKED_MORE ? REQUEST_MORE : v == CHUNKED_DONE ? REQUEST_DONE : REQUEST_BAD;
+    if (*verdict == REQUEST_BAD)
+        bad(r, problems[v].status, problems[v].detail);
     return used;
 }
 

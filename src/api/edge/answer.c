@@ -12,20 +12,10 @@ enum { SLOW_MS = 1000, LOGGED_PATH_MAX = 200 };
 void problem_write(struct http_exchange *x, enum err kind, const char *detail)
 {
     int status = err_http_status(kind);
-    x->status = status;
-    x->content_type = STR("application/problem+json");
-    buf_clear(&x->out);
-    struct json_out j;
-    json_out_init(&j, &x->out);
-    json_object_begin(&j);
-    json_put(&j, "type", str, STR("about:blank"));
-    json_put(&j, "title", str, str_of(err_title(kind)));
-    json_put(&j, "status", i64, status);
     /* What went wrong inside is for the log, not for the peer; why the overload guard holds is for
      * both. */
-    if (detail[0] && (status < 500 || kind == ERR_OVERLOAD_GUARD))
-        json_put(&j, "detail", str, str_of(detail));
-    json_object_end(&j);
+    bool shown = status < 500 || kind == ERR_OVERLOAD_GUARD;
+    http_problem(x, status, err_title(kind), shown ? detail : "");
 }
 
 static void add_problem_headers(struct request *r, enum err kind)
