@@ -404,7 +404,7 @@ def main():
         os.environ["FANTAIL_TEST_LONG"] = "1"
     pool = Pool()
     # That the tree builds with clang, where warnings are errors, is a result by itself.
-    jobs = all_jobs(options) + ([] if options.quick else [Job("lint/clang", ["true"], 10, 0, ["build-asan"])])
+    jobs = all_jobs(options) + ([] if options.quick else [Job("asan/build", ["true"], 10, 0, ["build-asan"])])
     pool.add([job for job in jobs if not options.filters or any(word in job.name for word in options.filters)])
     pool.add(make_jobs())
     return run(pool, options.filters)
