@@ -124,7 +124,8 @@ static size_t utf8_sequence(const unsigned char *p, size_t left)
     return length;
 }
 
-bool str_is_utf8(struct str s)
+/* How many bytes of it, from the first, are well-formed. */
+static size_t utf8_prefix(struct str s)
 {
     const unsigned char *p = (const unsigned char *)s.ptr;
     size_t i = 0;
@@ -141,10 +142,30 @@ bool str_is_utf8(struct str s)
             break;
         size_t length = utf8_sequence(p + i, s.len - i);
         if (length == 0)
-            return false;
+            break;
         i += length;
     }
-    return true;
+    return i;
+}
+
+bool str_is_utf8(struct str s)
+{
+    return utf8_prefix(s) == s.len;
+}
+
+struct str str_cut(struct str s, size_t max)
+{
+    s.len = s.len < max ? s.len : max;
+    s.len = utf8_prefix(s);
+    return s;
+}
+
+void str_copy(char *out, size_t size, struct str s)
+{
+    size_t len = s.len < size ? s.len : size - 1;
+    if (len > 0)
+        memcpy(out, s.ptr, len);
+    out[len] = '\0';
 }
 
 size_t str_count_chars(struct str s)

@@ -43,6 +43,11 @@ extern const char str_digit_pairs[201];
 /* UTF-8: strict (no overlong forms, no surrogates, at most U+10FFFF). */
 bool str_is_utf8(struct str s);
 size_t str_count_chars(struct str s); /* code points of valid UTF-8 */
+/* The longest beginning of at most `max` bytes that is valid UTF-8. */
+struct str str_cut(struct str s, size_t max);
+
+/* Copies it, cut to fit, and ends it with a NUL. */
+void str_copy(char *out, size_t size, struct str s);
 
 /* Percent-decoding into `out` (at least s.len bytes); '+' becomes a space. False when malformed. */
 bool str_url_decode(struct str s, char *out, size_t *out_len);

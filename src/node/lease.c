@@ -26,57 +26,32 @@ void lease_init(struct lease *l, const char *name, uint64_t self, struct clock *
         .name = name, .clock = clock, .self = self, .moved_us = NEVER_US, .renewed_us = NEVER_US};
 }
 
-/* A number that is random uses all 64 bits, and a column's top bit is its sign. */
-static struct db_value number(uint64_t n)
-{
-    return DB_I64((int64_t)n);
-}
-
-/* The longest beginning that fits and does not end inside a character. */
-static struct str cut_body(const char *body)
-{
-    struct str s = str_of(body);
-    if (s.len < LEASE_BODY_MAX)
-        return s;
-    for (s.len = LEASE_BODY_MAX - 1; s.len > 0 && !str_is_utf8(s);)
-        s.len--;
-    return s;
-}
-
-static void keep_body(struct lease *l, struct str body)
-{
-    size_t len = body.len < sizeof l->body ? body.len : sizeof l->body - 1;
-    if (len > 0)
-        memcpy(l->body, body.ptr, len);
-    l->body[len] = '\0';
-}
-
 /* ---- looking ---- */
 
-static enum err read_row(struct tx *tx, void *arg)
+static void read_row(struct db_rows *rows, void *lease)
+{
+    struct lease *l = lease;
+    l->term = db_id(rows, 0);
+    l->holder = db_id(rows, 1);
+    l->beat = db_id(rows, 2);
+    str_copy(l->body, sizeof l->body, db_text(rows, 3));
+}
+
+static enum err run_look(struct tx *tx, void *arg)
 {
     struct lease *l = arg;
-    struct db_rows rows;
-    enum err e = tx_query(tx, "SELECT term, holder, beat, body FROM leases WHERE name = $1",
-                          DB_ARGS(DB_TEXT(str_of(l->name))), &rows);
-    if (e)
-        return e;
     l->term = l->holder = l->beat = 0;
     l->body[0] = '\0';
-    if (db_next(&rows)) {
-        l->term = db_id(&rows, 0);
-        l->holder = db_id(&rows, 1);
-        l->beat = db_id(&rows, 2);
-        keep_body(l, db_text(&rows, 3));
-    }
-    return db_rows_done(&rows);
+    enum err e = tx_get_row(tx, "SELECT term, holder, beat, body FROM leases WHERE name = $1",
+                            DB_ARGS(DB_TEXT(str_of(l->name))), read_row, l);
+    return e == ERR_NOT_FOUND ? OK : e;
 }
 
 enum err lease_look(struct lease *l, struct db *db, int64_t now_us)
 {
     struct lease seen = *l;
     int64_t began_us = clock_mono_us(l->clock);
-    enum err e = db_read(db, read_row, &seen, NULL);
+    enum err e = db_read(db, run_look, &seen, NULL);
     if (e)
         return e;
     /* The row is what it was at the end of a read that may have taken long: silence begins there,
@@ -120,14 +95,14 @@ static enum err run_change(struct tx *tx, void *arg)
 
 enum err lease_take(struct lease *l, struct db *db, int64_t now_us)
 {
-    struct db_value name = DB_TEXT(str_of(l->name)), self = number(l->self);
+    struct db_value name = DB_TEXT(str_of(l->name)), self = DB_I64(l->self);
     struct change first = {"INSERT INTO leases (name, term, holder, beat) VALUES ($1, 1, $2, 1) "
                            "ON CONFLICT (name) DO NOTHING",
                            {name, self},
                            2};
     struct change next = {"UPDATE leases SET term = term + 1, holder = $2, beat = beat + 1, "
                           "body = '' WHERE name = $1 AND term = $3 AND holder = $4 AND beat = $5",
-                          {name, self, number(l->term), number(l->holder), number(l->beat)},
+                          {name, self, DB_I64(l->term), DB_I64(l->holder), DB_I64(l->beat)},
                           5};
     l->renewed_us = NEVER_US; /* whatever comes of this, the old term is over */
     enum err e = db_write(db, run_change, l->term == 0 ? &first : &next, NULL);
@@ -146,10 +121,10 @@ enum err lease_renew(struct lease *l, struct db *db, const char *body, int64_t n
     /* Given up once is given up: whoever was silent for so long begins a new term. */
     if (!lease_is_held(l, now_us))
         return ERR_CONFLICT;
-    struct str kept = cut_body(body);
+    struct str kept = str_cut(str_of(body), LEASE_BODY_MAX - 1);
     struct change c = {"UPDATE leases SET beat = beat + 1, body = $4 "
                        "WHERE name = $1 AND term = $2 AND holder = $3",
-                       {DB_TEXT(str_of(l->name)), number(l->term), number(l->self), DB_TEXT(kept)},
+                       {DB_TEXT(str_of(l->name)), DB_I64(l->term), DB_I64(l->self), DB_TEXT(kept)},
                        4};
     enum err e = db_write(db, run_change, &c, NULL);
     if (e == ERR_CONFLICT)
@@ -157,7 +132,7 @@ enum err lease_renew(struct lease *l, struct db *db, const char *body, int64_t n
     if (e)
         return e;
     l->beat++; /* or by two, when an answer was lost before: the next look says */
-    keep_body(l, kept);
+    str_copy(l->body, sizeof l->body, kept);
     l->moved_us = l->renewed_us = now_us;
     return OK;
 }
@@ -166,7 +141,7 @@ enum err lease_give_back(struct lease *l, struct db *db)
 {
     struct change c = {"UPDATE leases SET holder = 0, beat = beat + 1, body = '' "
                        "WHERE name = $1 AND term = $2 AND holder = $3",
-                       {DB_TEXT(str_of(l->name)), number(l->term), number(l->self)},
+                       {DB_TEXT(str_of(l->name)), DB_I64(l->term), DB_I64(l->self)},
                        3};
     l->renewed_us = NEVER_US;
     enum err e = db_write(db, run_change, &c, NULL);
@@ -187,7 +162,7 @@ enum err lease_fence(struct tx *tx, const char *name, uint64_t term)
         "SELECT holder FROM leases WHERE name = $1 AND term = $2 FOR KEY SHARE";
     int64_t holder = 0;
     enum err e = tx_get_i64(tx, tx->db->shared ? hold : look,
-                            DB_ARGS(DB_TEXT(str_of(name)), number(term)), &holder);
+                            DB_ARGS(DB_TEXT(str_of(name)), DB_I64(term)), &holder);
     if (e == ERR_NOT_FOUND || (e == OK && holder == 0))
         return tx_fail(tx, ERR_NO_LEADER, "term %llu is over", (unsigned long long)term);
     return e;

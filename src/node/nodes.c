@@ -55,22 +55,6 @@ bool roles_parse(struct str text, unsigned *roles, bool *retired)
     return true;
 }
 
-/* ---- values ---- */
-
-/* Random numbers use all 64 bits, and a column's top bit is its sign. */
-static struct db_value number(uint64_t n)
-{
-    return DB_I64((int64_t)n);
-}
-
-static void copy_text(char *out, size_t size, struct str text)
-{
-    size_t len = text.len < size ? text.len : size - 1;
-    if (len > 0)
-        memcpy(out, text.ptr, len);
-    out[len] = '\0';
-}
-
 /* ---- the watch ---- */
 
 struct watched {
@@ -108,33 +92,31 @@ struct seen {
     size_t count;
 };
 
+static void read_node(struct db_rows *rows, void *watched)
+{
+    struct node *n = &((struct watched *)watched)->node;
+    *n = (struct node){
+        .shown = {.number = (uint32_t)db_i64(rows, 0),
+                  .roles = (unsigned)db_i64(rows, 2) & ROLE_ALL,
+                  .started_ms = db_i64(rows, 5),
+                  .leaving = db_i64(rows, 7) != 0},
+        .token = db_id(rows, 1),
+        .beat = db_id(rows, 6),
+    };
+    str_copy(n->shown.address, sizeof n->shown.address, db_text(rows, 3));
+    str_copy(n->shown.version, sizeof n->shown.version, db_text(rows, 4));
+    (void)node_report_decode(db_text(rows, 8), &n->shown.report);
+}
+
 static enum err read_all(struct tx *tx, void *arg)
 {
     struct seen *s = arg;
-    struct db_rows rows;
-    s->count = 0;
-    enum err e = tx_query(tx,
-                          "SELECT number, token, roles, address, version, started_at, beat, "
-                          "leaving, body FROM nodes WHERE number >= 1 AND number <= $1 "
-                          "ORDER BY number",
-                          DB_ARGS(DB_I64(NODE_MAX)), &rows);
-    if (e)
-        return e;
-    while (s->count < NODE_MAX && db_next(&rows)) {
-        struct node *n = &s->list[s->count++].node;
-        *n = (struct node){
-            .shown = {.number = (uint32_t)db_i64(&rows, 0),
-                      .roles = (unsigned)db_i64(&rows, 2) & ROLE_ALL,
-                      .started_ms = db_i64(&rows, 5),
-                      .leaving = db_i64(&rows, 7) != 0},
-            .token = db_id(&rows, 1),
-            .beat = db_id(&rows, 6),
-        };
-        copy_text(n->shown.address, sizeof n->shown.address, db_text(&rows, 3));
-        copy_text(n->shown.version, sizeof n->shown.version, db_text(&rows, 4));
-        (void)node_report_decode(db_text(&rows, 8), &n->shown.report);
-    }
-    return db_rows_done(&rows);
+    return tx_get_rows(tx,
+                       "SELECT number, token, roles, address, version, started_at, beat, "
+                       "leaving, body FROM nodes WHERE number >= 1 AND number <= $1 "
+                       "ORDER BY number",
+                       DB_ARGS(DB_I64(NODE_MAX)), read_node, s->list, sizeof s->list[0], NODE_MAX,
+                       &s->count);
 }
 
 static bool has_moved(const struct node *before, const struct node *now)
@@ -167,7 +149,7 @@ static enum err run_forget(struct tx *tx, void *arg)
         const struct node *n = &w->list[i].node;
         if (n->shown.silent_ms >= NODE_FORGET_MS)
             e = tx_exec(tx, "DELETE FROM nodes WHERE number = $1 AND token = $2 AND beat = $3",
-                        DB_ARGS(DB_I64(n->shown.number), number(n->token), number(n->beat)), NULL);
+                        DB_ARGS(DB_I64(n->shown.number), DB_I64(n->token), DB_I64(n->beat)), NULL);
     }
     return e;
 }
@@ -295,9 +277,9 @@ static enum err take_row(struct tx *tx, struct join *j, uint32_t n, uint64_t tok
         "ON CONFLICT (number) DO UPDATE SET token = $2, roles = $3, address = $4, version = $5, "
         "started_at = $6, body = $7, beat = nodes.beat + 1, leaving = 0 "
         "WHERE nodes.token = $8 AND nodes.beat = $9",
-        DB_ARGS(DB_I64(n), number(j->self->token), DB_I64(s->roles), DB_TEXT(str_of(s->address)),
+        DB_ARGS(DB_I64(n), DB_I64(j->self->token), DB_I64(s->roles), DB_TEXT(str_of(s->address)),
                 DB_TEXT(str_of(s->version)), DB_I64(s->started_ms), DB_TEXT(str_of(report)),
-                number(token), number(beat)),
+                DB_I64(token), DB_I64(beat)),
         &changed);
     if (e)
         return e;
@@ -366,7 +348,7 @@ static enum err run_beat(struct tx *tx, void *arg)
                             "address = $6 "
                             "WHERE number = $3 AND token = $4 AND started_at = $5 RETURNING beat",
                             DB_ARGS(DB_I64(b->leaving), DB_TEXT(str_of(report)), DB_I64(s->number),
-                                    number(b->self->token), DB_I64(s->started_ms),
+                                    DB_I64(b->self->token), DB_I64(s->started_ms),
                                     DB_TEXT(str_of(s->address))),
                             &b->now);
     return e == ERR_NOT_FOUND ? ERR_CONFLICT : e;

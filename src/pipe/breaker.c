@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "pipe/lock.h"
+#include "base/sync.h"
 
 #define ERR_ONE(name, cls, http, title) +1
 enum { ERR_KINDS = 0 ERR_TABLE(ERR_ONE) };
@@ -130,7 +130,7 @@ static bool count_probe(struct breaker *b, enum err result, int64_t now_us, int6
 void breaker_init(struct breaker *b, int64_t now_us)
 {
     memset(b, 0, sizeof *b);
-    lock_init(&b->lock);
+    lock_init_spinning(&b->lock);
     change(b, BREAKER_CLOSED, OK, now_us, 0);
 }
 

@@ -57,18 +57,16 @@ void dedup_init(struct dedup *d, int64_t retention_ms)
                             retention_ms < RETENTION_MAX_MS ? retention_ms : RETENTION_MAX_MS};
 }
 
-/* *found: there is a row. */
-static enum err load(struct tx *tx, struct retention *r, bool *found)
+/* ERR_NOT_FOUND: there is no row. */
+static enum err load(struct tx *tx, struct retention *r)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx, "SELECT retention, keep, changed FROM dedup_retention WHERE id = 1",
-                          DB_NO_ARGS, &rows);
-    if (e)
-        return e;
-    *found = db_next(&rows);
-    if (*found)
-        *r = (struct retention){db_i64(&rows, 0), db_i64(&rows, 1), db_i64(&rows, 2)};
-    return db_rows_done(&rows);
+    int64_t row[3];
+    enum err e =
+        tx_get_numbers(tx, "SELECT retention, keep, changed FROM dedup_retention WHERE id = 1",
+                       DB_NO_ARGS, row, 3);
+    if (!e)
+        *r = (struct retention){row[0], row[1], row[2]};
+    return e;
 }
 
 static enum err save(struct tx *tx, const struct retention *r)
@@ -86,9 +84,9 @@ enum err dedup_begin(struct tx *tx, struct dedup *d, int64_t now_ms)
     if (d->ready)
         return OK;
     struct retention r;
-    bool found;
-    enum err e = load(tx, &r, &found);
-    if (!e)
+    enum err e = load(tx, &r);
+    bool found = e != ERR_NOT_FOUND;
+    if (!e || !found)
         e = tx_get_i64(tx, "SELECT COALESCE(max(at), 0) FROM dedup", DB_NO_ARGS, &d->newest_ms);
     if (e)
         return e;
@@ -200,12 +198,11 @@ enum err dedup_forget(struct tx *tx, int64_t now_ms, size_t max, bool *more)
 {
     struct retention r;
     size_t removed = 0;
-    bool found;
     *more = false;
     max = max ? max : 1;
-    enum err e = load(tx, &r, &found);
-    if (e || !found)
-        return e;
+    enum err e = load(tx, &r);
+    if (e)
+        return e == ERR_NOT_FOUND ? OK : e;
     int64_t old_ms = now_ms - r.keep_ms, over_ms = now_ms - r.retention_ms;
     e = forget(tx, 0, old_ms < r.changed_ms ? old_ms : over_ms, max, &removed);
     if (!e && old_ms < r.changed_ms)

@@ -1,4 +1,5 @@
-/* The delivery store for operators: lists, groups, re-drives, discards, releases, and cleaning up.
+/* The delivery store for operators: lists, counts, groups, re-drives, discards, releases, and
+ * cleaning up.
  *
  * A filter is served by one of a few statements, chosen by the field that narrows most: the row,
  * the event, state and reason, the state, or none. The rest of the filter is looked at here, row by
@@ -132,6 +133,67 @@ enum err delivery_store_list(struct tx *tx, const struct delivery_filter *filter
     return e;
 }
 
+/* ---- counts ---- */
+
+/* States, and the reasons of those that have some. */
+enum { ROWS_PER_CELL = 4 * DELIVERY_STATES };
+
+static bool is_same(const struct delivery_count *c, struct db_rows *rows)
+{
+    return str_eq(str_of(c->consumer), db_text(rows, 0)) &&
+           str_eq(str_of(c->type), db_text(rows, 1)) && str_eq(str_of(c->lane), db_text(rows, 2));
+}
+
+static enum err read_counts(struct tx *tx, struct delivery_count *out, size_t max, size_t *n)
+{
+    struct db_rows rows;
+    *n = 0;
+    enum err e = tx_query(tx,
+                          "SELECT consumer, type, lane, state, count FROM delivery_counts "
+                          "ORDER BY consumer, type, lane, state, reason LIMIT $1",
+                          DB_ARGS(DB_I64(max * ROWS_PER_CELL)), &rows);
+    if (e)
+        return e;
+    while (db_next(&rows)) {
+        if (*n == 0 || !is_same(&out[*n - 1], &rows)) {
+            if (*n == max)
+                break;
+            struct delivery_count *c = &out[(*n)++];
+            *c = (struct delivery_count){0};
+            str_copy(c->consumer, sizeof c->consumer, db_text(&rows, 0));
+            str_copy(c->type, sizeof c->type, db_text(&rows, 1));
+            str_copy(c->lane, sizeof c->lane, db_text(&rows, 2));
+        }
+        int64_t state = db_i64(&rows, 3);
+        if (state > 0 && state < DELIVERY_STATES)
+            out[*n - 1].states[state] += db_id(&rows, 4);
+    }
+    return db_rows_done(&rows);
+}
+
+enum err delivery_store_count(struct tx *tx, struct delivery_count *out, size_t max, size_t *n)
+{
+    enum err e = read_counts(tx, out, max, n);
+    for (size_t i = 0; i < *n && !e; i++) {
+        struct delivery_count *c = &out[i];
+        int64_t oldest = 0;
+        if (c->states[DELIVERY_DELAYED] + c->states[DELIVERY_RETRYING] +
+                c->states[DELIVERY_WAITING] ==
+            0)
+            continue;
+        e = tx_get_i64(tx,
+                       "SELECT event_id FROM deliveries WHERE consumer = $1 AND type = $2 "
+                       "AND lane = $3 AND state <= 2 ORDER BY event_id LIMIT 1",
+                       DB_ARGS(DB_TEXT(str_of(c->consumer)), DB_TEXT(str_of(c->type)),
+                               DB_TEXT(str_of(c->lane))),
+                       &oldest);
+        if (e == ERR_NOT_FOUND)
+            e = OK;
+        c->oldest_open = (uint64_t)oldest;
+    }
+    return e;
+}
+
 /* ---- groups ---- */
 
 #define OF_GROUP                                                                                   \
@@ -140,68 +202,54 @@ enum err delivery_store_list(struct tx *tx, const struct delivery_filter *filter
 
 static enum err find_edges(struct tx *tx, struct delivery_group *g)
 {
+    const struct db_value of[] = {DB_I64(g->state), DB_TEXT(str_of(g->reason)),
+                                  DB_TEXT(str_of(g->consumer)), DB_TEXT(str_of(g->type))};
     int64_t oldest = 0, newest = 0;
-    enum err e = tx_get_i64(tx, OF_GROUP "LIMIT 1",
-                            DB_ARGS(DB_I64(g->state), DB_TEXT(str_of(g->reason)),
-                                    DB_TEXT(str_of(g->consumer)), DB_TEXT(str_of(g->type))),
-                            &oldest);
+    enum err e = tx_get_i64(tx, OF_GROUP "LIMIT 1", of, COUNT_OF(of), &oldest);
     if (!e)
-        e = tx_get_i64(tx, OF_GROUP "DESC LIMIT 1",
-                       DB_ARGS(DB_I64(g->state), DB_TEXT(str_of(g->reason)),
-                               DB_TEXT(str_of(g->consumer)), DB_TEXT(str_of(g->type))),
-                       &newest);
+        e = tx_get_i64(tx, OF_GROUP "DESC LIMIT 1", of, COUNT_OF(of), &newest);
     g->oldest_event = (uint64_t)oldest;
     g->newest_event = (uint64_t)newest;
     return e == ERR_NOT_FOUND ? OK : e;
 }
 
+static void read_group(struct db_rows *rows, void *out)
+{
+    struct delivery_group *g = out;
+    *g = (struct delivery_group){.state = (enum delivery_state)db_i64(rows, 0),
+                                 .count = db_id(rows, 4)};
+    str_copy(g->reason, sizeof g->reason, db_text(rows, 1));
+    str_copy(g->consumer, sizeof g->consumer, db_text(rows, 2));
+    str_copy(g->type, sizeof g->type, db_text(rows, 3));
+}
+
 enum err delivery_store_group(struct tx *tx, struct delivery_group *out, size_t max, size_t *n)
 {
-    struct db_rows rows;
-    *n = 0;
-    enum err e = tx_query(tx,
-                          "SELECT state, reason, consumer, type, CAST(sum(count) AS BIGINT) "
-                          "FROM delivery_counts WHERE state IN (4, 8) AND count > 0 "
-                          "GROUP BY state, reason, consumer, type "
-                          "ORDER BY 5 DESC, state, reason, consumer, type LIMIT $1",
-                          DB_ARGS(DB_I64(max)), &rows);
-    if (e)
-        return e;
-    while (*n < max && db_next(&rows)) {
-        struct delivery_group *g = &out[(*n)++];
-        *g = (struct delivery_group){.state = (enum delivery_state)db_i64(&rows, 0),
-                                     .count = (uint64_t)db_i64(&rows, 4)};
-        entry_text(g->reason, sizeof g->reason, db_text(&rows, 1));
-        entry_text(g->consumer, sizeof g->consumer, db_text(&rows, 2));
-        entry_text(g->type, sizeof g->type, db_text(&rows, 3));
-    }
-    e = db_rows_done(&rows);
+    enum err e = tx_get_rows(tx,
+                             "SELECT state, reason, consumer, type, CAST(sum(count) AS BIGINT) "
+                             "FROM delivery_counts WHERE state IN (4, 8) AND count > 0 "
+                             "GROUP BY state, reason, consumer, type "
+                             "ORDER BY 5 DESC, state, reason, consumer, type LIMIT $1",
+                             DB_ARGS(DB_I64(max)), read_group, out, sizeof *out, max, n);
     for (size_t i = 0; i < *n && !e; i++)
         e = find_edges(tx, &out[i]);
     return e;
 }
 
-/* ---- slices ---- */
+/* ---- changing what matches ---- */
 
+/* One call that changes the rows which match a filter. */
 struct scan {
-    struct tx *tx;
+    struct ledger ledger;
     struct delivery_filter filter;
     struct delivery_slice *slice;
     size_t looked;
     struct entry found[CHUNK];
     size_t n;
+    struct str why;          /* of a discard */
+    int64_t start_ms, rate;  /* of a re-drive … */
+    uint64_t changed_before; /* … by its earlier slices */
 };
-
-static void scan_begin(struct scan *s, struct tx *tx, const struct delivery_filter *filter,
-                       struct delivery_slice *slice)
-{
-    s->tx = tx;
-    s->filter = *filter;
-    s->slice = slice;
-    s->looked = 0;
-    slice->changed = 0;
-    slice->end = false;
-}
 
 /* The next matching rows; false when the slice is over. */
 static bool scan_next(struct scan *s, enum err *e)
@@ -212,7 +260,7 @@ static bool scan_next(struct scan *s, enum err *e)
         return false;
     size_t most = left < CHUNK ? left : CHUNK;
     struct db_rows rows;
-    *e = query_rows(s->tx, &s->filter, false, slice->after, most, &rows);
+    *e = query_rows(s->ledger.tx, &s->filter, false, slice->after, most, &rows);
     if (*e)
         return false;
     s->n = 0;
@@ -228,44 +276,43 @@ static bool scan_next(struct scan *s, enum err *e)
     return *e == OK;
 }
 
-/* A filter for rows of one state, where the caller may have said another: then there are none. */
-static bool narrow(struct scan *s, enum delivery_state state)
+/* Calls `change` for the rows of the slice, of the state `only` (0: any). It changes the row and
+ * counts it, or leaves it. */
+static enum err scan(struct tx *tx, struct scan *s, enum delivery_state only, int64_t now_ms,
+                     enum err (*change)(struct scan *s, const struct entry *entry))
 {
-    if (s->filter.state && s->filter.state != state) {
-        s->slice->end = true;
-        return false;
-    }
-    s->filter.state = state;
-    return true;
+    enum err e = OK;
+    ledger_begin(&s->ledger, tx, now_ms);
+    s->slice->changed = 0;
+    s->slice->end = only && s->filter.state && s->filter.state != only; /* then there are none */
+    s->filter.state = only ? only : s->filter.state;
+    while (scan_next(s, &e))
+        for (size_t i = 0; i < s->n && !e; i++)
+            e = change(s, &s->found[i]);
+    return e ? e : ledger_end(&s->ledger);
+}
+
+static enum err redrive(struct scan *s, const struct entry *entry)
+{
+    uint64_t place = s->changed_before + s->slice->changed++, rate = (uint64_t)s->rate;
+    int64_t due_ms = s->start_ms;
+    if (rate > 0) /* without a product that could overflow */
+        due_ms += (int64_t)(place / rate * 1000 + place % rate * 1000 / rate);
+    return ledger_change(
+        &s->ledger, entry,
+        (struct row_change){.to = DELIVERY_DELAYED, .due_ms = due_ms, .untried = true});
 }
 
 enum err delivery_store_redrive(struct tx *tx, const struct delivery_filter *filter,
                                 struct delivery_slice *slice, int64_t start_ms, int64_t rate,
                                 uint64_t done_before, int64_t now_ms)
 {
-    struct ledger l;
-    struct scan s;
-    enum err e = OK;
-    ledger_begin(&l, tx, now_ms);
-    scan_begin(&s, tx, filter, slice);
-    if (!narrow(&s, DELIVERY_DEAD))
-        return OK;
-    while (scan_next(&s, &e)) {
-        for (size_t i = 0; i < s.n && !e; i++) {
-            uint64_t place = done_before + slice->changed++;
-            int64_t due_ms = start_ms;
-            if (rate > 0) /* without a product that could overflow */
-                due_ms += (int64_t)(place / (uint64_t)rate * 1000 +
-                                    place % (uint64_t)rate * 1000 / (uint64_t)rate);
-            e = tx_exec(tx,
-                        "UPDATE deliveries SET state = 1, tries = 0, due_at = $2, changed_at = $3 "
-                        "WHERE id = $1",
-                        DB_ARGS(DB_I64(s.found[i].id), DB_I64(due_ms), DB_I64(now_ms)), NULL);
-            if (!e)
-                e = ledger_changed(&l, &s.found[i], DELIVERY_DELAYED, s.found[i].reason);
-        }
-    }
-    return e ? e : ledger_end(&l);
+    struct scan s = {.filter = *filter,
+                     .slice = slice,
+                     .start_ms = start_ms,
+                     .rate = rate > 0 ? rate : 0,
+                     .changed_before = done_before};
+    return scan(tx, &s, DELIVERY_DEAD, now_ms, redrive);
 }
 
 /* What is parked is given up only when it is meant: by its state, or by its id. */
@@ -276,140 +323,92 @@ static bool may_discard(const struct scan *s, enum delivery_state state)
     return state == DELIVERY_DEAD || state == DELIVERY_DELAYED || state == DELIVERY_WAITING;
 }
 
-static enum err discard(struct ledger *l, const struct entry *entry, struct str why)
+/* When a parked event is given up its outbox row may be trimmed like any other. */
+static enum err settle_if_parked(struct ledger *l, const struct entry *entry)
 {
-    enum err e = tx_exec(l->tx,
-                         "UPDATE deliveries SET state = 6, detail = $2, changed_at = $3 "
-                         "WHERE id = $1",
-                         DB_ARGS(DB_I64(entry->id), DB_TEXT(why), DB_I64(l->now_ms)), NULL);
-    if (!e)
-        e = ledger_changed(l, entry, DELIVERY_DISCARDED, entry->reason);
-    if (!e && entry->state == DELIVERY_PARKED && entry->consumer[0] == '\0')
-        e = ledger_settle_event(l, entry->event, OUTBOX_PARKED);
-    return e;
+    bool event = entry->state == DELIVERY_PARKED && entry->consumer[0] == '\0';
+    return event ? ledger_settle_event(l, entry->event, OUTBOX_PARKED) : OK;
+}
+
+static enum err discard(struct scan *s, const struct entry *entry)
+{
+    if (!may_discard(s, entry->state))
+        return OK;
+    s->slice->changed++;
+    enum err e = ledger_change(&s->ledger, entry,
+                               (struct row_change){.to = DELIVERY_DISCARDED, .detail = s->why});
+    return e ? e : settle_if_parked(&s->ledger, entry);
 }
 
 enum err delivery_store_discard(struct tx *tx, const struct delivery_filter *filter,
                                 struct delivery_slice *slice, struct str why, int64_t now_ms)
 {
-    struct ledger l;
-    struct scan s;
-    enum err e = OK;
-    ledger_begin(&l, tx, now_ms);
-    scan_begin(&s, tx, filter, slice);
-    while (scan_next(&s, &e)) {
-        for (size_t i = 0; i < s.n && !e; i++) {
-            if (!may_discard(&s, s.found[i].state))
-                continue;
-            e = discard(&l, &s.found[i], why);
-            slice->changed++;
-        }
-    }
-    return e ? e : ledger_end(&l);
+    struct scan s = {.filter = *filter, .slice = slice, .why = why};
+    return scan(tx, &s, (enum delivery_state)0, now_ms, discard);
 }
 
-/* ---- releasing ---- */
+static void read_unread(struct db_rows *rows, void *out)
+{
+    struct event event;
+    *(enum event_unread *)out =
+        event_read(db_id(rows, 0), db_text(rows, 1), db_i64(rows, 2), db_text(rows, 3), &event);
+}
 
 /* A parked event goes back to the outbox, whence the relay takes it; a parked delivery of one
  * consumer is due again by itself, since its event was delivered to the others long ago. */
-static enum err release(struct ledger *l, const struct entry *entry)
+static enum err release(struct scan *s, const struct entry *entry)
 {
-    enum delivery_state to = entry->consumer[0] ? DELIVERY_DELAYED : DELIVERY_RELEASED;
-    enum err e = OK;
-    if (to == DELIVERY_RELEASED)
-        e = tx_exec(l->tx,
-                    "INSERT INTO outbox (id, type, version, payload, state) "
-                    "SELECT event_id, type, version, payload, 0 FROM deliveries WHERE id = $1 "
-                    "ON CONFLICT (id) DO UPDATE SET state = 0",
-                    DB_ARGS(DB_I64(entry->id)), NULL);
-    if (!e)
-        e = tx_exec(l->tx,
-                    "UPDATE deliveries SET state = $2, due_at = $3, changed_at = $3 WHERE id = $1",
-                    DB_ARGS(DB_I64(entry->id), DB_I64(to), DB_I64(l->now_ms)), NULL);
-    return e ? e : ledger_changed(l, entry, to, entry->reason);
-}
-
-static enum err can_be_read(struct tx *tx, const struct entry *entry, bool *can)
-{
-    struct db_rows rows;
-    struct event event;
-    enum err e = tx_query(tx, "SELECT type, version, payload FROM deliveries WHERE id = $1",
-                          DB_ARGS(DB_I64(entry->id)), &rows);
-    if (e)
+    enum event_unread unread;
+    enum err e = tx_get_row(s->ledger.tx,
+                            "SELECT event_id, type, version, payload FROM deliveries WHERE id = $1",
+                            DB_ARGS(DB_I64(entry->id)), read_unread, &unread);
+    if (e || unread != EVENT_READ)
         return e;
-    *can = db_next(&rows) && event_read(entry->event, db_text(&rows, 0), db_i64(&rows, 1),
-                                        db_text(&rows, 2), &event) == EVENT_READ;
-    return db_rows_done(&rows);
+    s->slice->changed++;
+    enum delivery_state to = entry->consumer[0] ? DELIVERY_DELAYED : DELIVERY_RELEASED;
+    if (to == DELIVERY_RELEASED)
+        e = ledger_unpark_event(s->ledger.tx, entry->id);
+    return e ? e
+             : ledger_change(&s->ledger, entry,
+                             (struct row_change){.to = to, .due_ms = s->ledger.now_ms});
 }
 
 enum err delivery_store_release(struct tx *tx, const struct delivery_filter *filter,
                                 struct delivery_slice *slice, int64_t now_ms)
 {
-    struct ledger l;
-    struct scan s;
-    enum err e = OK;
-    ledger_begin(&l, tx, now_ms);
-    scan_begin(&s, tx, filter, slice);
-    if (!narrow(&s, DELIVERY_PARKED))
-        return OK;
-    while (scan_next(&s, &e)) {
-        for (size_t i = 0; i < s.n && !e; i++) {
-            bool can;
-            e = can_be_read(tx, &s.found[i], &can);
-            if (e || !can)
-                continue;
-            e = release(&l, &s.found[i]);
-            slice->changed++;
-        }
-    }
-    return e ? e : ledger_end(&l);
+    struct scan s = {.filter = *filter, .slice = slice};
+    return scan(tx, &s, DELIVERY_PARKED, now_ms, release);
 }
 
 /* ---- cleaning ---- */
-
-static enum err query_old(struct tx *tx, enum delivery_state dead, int64_t before_ms, size_t max,
-                          struct db_rows *rows)
-{
-    if (dead)
-        return tx_query(tx,
-                        "SELECT " ENTRY_COLUMNS " FROM deliveries WHERE state IN (4, 8) "
-                        "AND state = $3 AND opened_at < $1 ORDER BY opened_at LIMIT $2",
-                        DB_ARGS(DB_I64(before_ms), DB_I64(max), DB_I64(dead)), rows);
-    return tx_query(tx,
-                    "SELECT " ENTRY_COLUMNS " FROM deliveries WHERE state IN (5, 6, 7, 9) "
-                    "AND changed_at < $1 ORDER BY changed_at LIMIT $2",
-                    DB_ARGS(DB_I64(before_ms), DB_I64(max)), rows);
-}
 
 /* `dead`: dead or parked; 0: the closed ones. */
 static enum err clean(struct ledger *l, enum delivery_state dead, int64_t before_ms, size_t max,
                       size_t *removed)
 {
     struct entry entries[CHUNK];
-    size_t n, most;
-    if (before_ms <= 0)
-        return OK;
-    do {
-        struct db_rows rows;
-        most = max - *removed < CHUNK ? max - *removed : CHUNK;
-        n = 0;
-        enum err e = query_old(l->tx, dead, before_ms, most, &rows);
-        if (e)
-            return e;
-        while (n < most && db_next(&rows))
-            entry_read(&rows, &entries[n++]);
-        e = db_rows_done(&rows);
+    size_t n = CHUNK;
+    enum err e = OK;
+    while (!e && before_ms > 0 && n == CHUNK && *removed < max) {
+        size_t most = max - *removed < CHUNK ? max - *removed : CHUNK;
+        e = dead ? ENTRIES_GET(l->tx,
+                               "SELECT " ENTRY_COLUMNS " FROM deliveries WHERE state IN (4, 8) "
+                               "AND state = $3 AND opened_at < $1 ORDER BY opened_at LIMIT $2",
+                               DB_ARGS(DB_I64(before_ms), DB_I64(most), DB_I64(dead)), entries,
+                               most, &n)
+                 : ENTRIES_GET(l->tx,
+                               "SELECT " ENTRY_COLUMNS " FROM deliveries "
+                               "WHERE state IN (5, 6, 7, 9) AND changed_at < $1 "
+                               "ORDER BY changed_at LIMIT $2",
+                               DB_ARGS(DB_I64(before_ms), DB_I64(most)), entries, most, &n);
         for (size_t i = 0; i < n && !e; i++) {
             e = ledger_remove(l, &entries[i]);
-            /* Its outbox row is nobody's concern any more: it may be trimmed like any other. */
-            if (!e && entries[i].state == DELIVERY_PARKED && entries[i].consumer[0] == '\0')
-                e = ledger_settle_event(l, entries[i].event, OUTBOX_PARKED);
+            if (!e)
+                e = settle_if_parked(l, &entries[i]);
         }
-        if (e)
-            return e;
-        *removed += n;
-    } while (n == CHUNK && *removed < max);
-    return OK;
+        *removed += e ? 0 : n;
+    }
+    return e;
 }
 
 enum err delivery_store_clean(struct tx *tx, int64_t closed_before_ms, int64_t dead_before_ms,

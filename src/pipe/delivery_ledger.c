@@ -17,25 +17,65 @@
 
 #include "base/check.h"
 
-void entry_text(char *to, size_t size, struct str from)
+void entry_read(struct db_rows *rows, void *entry)
 {
-    size_t n = from.len < size ? from.len : size - 1;
-    if (n)
-        memcpy(to, from.ptr, n);
-    to[n] = '\0';
-}
-
-void entry_read(struct db_rows *rows, struct entry *out)
-{
+    struct entry *out = entry;
     out->id = db_id(rows, 0);
     out->event = db_id(rows, 1);
     out->order_key = db_id(rows, 2);
     out->state = (enum delivery_state)db_i64(rows, 3);
-    entry_text(out->consumer, sizeof out->consumer, db_text(rows, 4));
-    entry_text(out->type, sizeof out->type, db_text(rows, 5));
-    entry_text(out->lane, sizeof out->lane, db_text(rows, 6));
-    entry_text(out->reason, sizeof out->reason, db_text(rows, 7));
+    str_copy(out->consumer, sizeof out->consumer, db_text(rows, 4));
+    str_copy(out->type, sizeof out->type, db_text(rows, 5));
+    str_copy(out->lane, sizeof out->lane, db_text(rows, 6));
+    str_copy(out->reason, sizeof out->reason, db_text(rows, 7));
 }
+
+/* ---- whole rows ---- */
+
+void stored_read(struct db_rows *rows, void *stored)
+{
+    enum { AT = ENTRY_COLUMN_COUNT };
+    struct stored *s = stored;
+    entry_read(rows, &s->entry);
+    s->cursor = (struct audience_cursor){.part = (enum audience_part)db_i64(rows, AT),
+                                         .active_since_ms = db_i64(rows, AT + 1),
+                                         .started_ms = db_i64(rows, AT + 2),
+                                         .after = db_id(rows, AT + 3)};
+    s->until = db_id(rows, AT + 4);
+    s->epoch = db_id(rows, AT + 5);
+    s->replay = db_id(rows, AT + 6);
+    s->tries = (uint16_t)db_i64(rows, AT + 7);
+    s->due_ms = db_i64(rows, AT + 8);
+    s->unread = event_read(s->entry.event, db_text(rows, 5), db_i64(rows, AT + 9),
+                           db_text(rows, AT + 10), &s->event);
+    struct str history = db_text(rows, AT + 11);
+    /* A longer one was not written by us. */
+    str_copy(s->history, HISTORY_MAX, history.len < HISTORY_MAX ? history : STR(""));
+}
+
+enum err stored_find(struct tx *tx, uint64_t event, const char *consumer, unsigned part,
+                     uint64_t after, uint64_t replay, struct stored *out)
+{
+    return tx_get_row(tx,
+                      "SELECT " STORED_COLUMNS " FROM deliveries WHERE event_id = $1 "
+                      "AND consumer = $2 AND part = $3 AND after = $4 AND replay = $5",
+                      DB_ARGS(DB_I64(event), DB_TEXT(str_of(consumer)), DB_I64(part), DB_I64(after),
+                              DB_I64(replay)),
+                      stored_read, out);
+}
+
+/* -1 is a place that no page has, for one statement while two rows change places. */
+enum err stored_give_place(struct tx *tx, const struct stored *s, uint64_t other)
+{
+    enum err e = tx_exec(tx, "UPDATE deliveries SET after = -1 WHERE id = $1",
+                         DB_ARGS(DB_I64(s->entry.id)), NULL);
+    return e ? e
+             : tx_exec(tx, "UPDATE deliveries SET part = $2, after = $3 WHERE id = $1",
+                       DB_ARGS(DB_I64(other), DB_I64(s->cursor.part), DB_I64(s->cursor.after)),
+                       NULL);
+}
+
+/* ---- counts ---- */
 
 void ledger_begin(struct ledger *l, struct tx *tx, int64_t now_ms)
 {
@@ -43,8 +83,6 @@ void ledger_begin(struct ledger *l, struct tx *tx, int64_t now_ms)
     l->now_ms = now_ms;
     l->cell_count = l->key_count = 0;
 }
-
-/* ---- counts ---- */
 
 static enum err write_cells(struct ledger *l)
 {
@@ -95,7 +133,7 @@ static enum err count(struct ledger *l, const struct entry *e, enum delivery_sta
     memcpy(c->consumer, e->consumer, sizeof c->consumer);
     memcpy(c->type, e->type, sizeof c->type);
     memcpy(c->lane, e->lane, sizeof c->lane);
-    entry_text(c->reason, sizeof c->reason, str_of(reason));
+    str_copy(c->reason, sizeof c->reason, str_of(reason));
     c->state = state;
     c->delta = delta;
     return OK;
@@ -104,21 +142,6 @@ static enum err count(struct ledger *l, const struct entry *e, enum delivery_sta
 /* ---- order ---- */
 
 #define OF_KEY "FROM deliveries WHERE lane = $1 AND order_key = $2 AND order_key <> 0 "
-
-static enum err query_first(struct tx *tx, const struct ledger_key *k, struct entry *first)
-{
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT " ENTRY_COLUMNS " " OF_KEY "AND state <= 4 "
-                          "ORDER BY event_id, id LIMIT 1",
-                          DB_ARGS(DB_TEXT(str_of(k->lane)), DB_I64(k->key)), &rows);
-    if (e)
-        return e;
-    first->id = 0;
-    if (db_next(&rows))
-        entry_read(&rows, first);
-    return db_rows_done(&rows);
-}
 
 enum err ledger_key_is_open(struct tx *tx, const char *lane, uint64_t key, bool *open)
 {
@@ -149,19 +172,13 @@ static enum err take_turns(struct ledger *l, const struct ledger_key *k, uint64_
     size_t n, taken;
     *busy = false;
     do {
-        struct db_rows rows;
-        n = taken = 0;
+        taken = 0;
         /* Retrying ones come first. */
-        enum err e =
-            tx_query(l->tx,
-                     "SELECT " ENTRY_COLUMNS " " OF_KEY "AND state IN (1, 2) "
-                     "AND (state = 2 OR id <> $3) ORDER BY state DESC LIMIT 8",
-                     DB_ARGS(DB_TEXT(str_of(k->lane)), DB_I64(k->key), DB_I64(first)), &rows);
-        if (e)
-            return e;
-        while (n < COUNT_OF(holders) && db_next(&rows))
-            entry_read(&rows, &holders[n++]);
-        e = db_rows_done(&rows);
+        enum err e = ENTRIES_GET(l->tx,
+                                 "SELECT " ENTRY_COLUMNS " " OF_KEY "AND state IN (1, 2) "
+                                 "AND (state = 2 OR id <> $3) ORDER BY state DESC LIMIT 8",
+                                 DB_ARGS(DB_TEXT(str_of(k->lane)), DB_I64(k->key), DB_I64(first)),
+                                 holders, COUNT_OF(holders), &n);
         for (size_t i = 0; i < n && !e; i++) {
             if (holders[i].state == DELIVERY_RETRYING) {
                 *busy = true;
@@ -180,9 +197,12 @@ static enum err order_key(struct ledger *l, const struct ledger_key *k)
 {
     struct entry first;
     bool busy;
-    enum err e = query_first(l->tx, k, &first);
-    if (e || first.id == 0)
-        return e;
+    enum err e = tx_get_row(l->tx,
+                            "SELECT " ENTRY_COLUMNS " " OF_KEY "AND state <= 4 "
+                            "ORDER BY event_id, id LIMIT 1",
+                            DB_ARGS(DB_TEXT(str_of(k->lane)), DB_I64(k->key)), entry_read, &first);
+    if (e)
+        return e == ERR_NOT_FOUND ? OK : e;
     e = take_turns(l, k, first.id, &busy);
     if (e)
         return e;
@@ -251,16 +271,18 @@ enum err ledger_removed(struct ledger *l, const struct entry *e)
     return error ? error : touch(l, e);
 }
 
-enum err ledger_close(struct ledger *l, const struct entry *e, enum delivery_state as,
-                      size_t members)
+enum err ledger_change(struct ledger *l, const struct entry *e, struct row_change c)
 {
-    CHECK(state_is_closed(as));
-    enum err error =
-        tx_exec(l->tx,
-                "UPDATE deliveries SET state = $2, changed_at = $3, members = members + $4 "
-                "WHERE id = $1",
-                DB_ARGS(DB_I64(e->id), DB_I64(as), DB_I64(l->now_ms), DB_I64(members)), NULL);
-    return error ? error : ledger_changed(l, e, as, e->reason);
+    enum err error = tx_exec(
+        l->tx,
+        "UPDATE deliveries SET state = $2, changed_at = $3, reason = COALESCE($4, reason), "
+        "detail = COALESCE($5, detail), due_at = COALESCE($6, due_at), "
+        "tries = COALESCE($7, tries), members = members + $8 WHERE id = $1",
+        DB_ARGS(DB_I64(e->id), DB_I64(c.to), DB_I64(l->now_ms), DB_TEXT_OR_NULL(str_of(c.reason)),
+                DB_TEXT_OR_NULL(c.detail), c.due_ms ? DB_I64(c.due_ms) : DB_NULL,
+                c.untried ? DB_I64(0) : DB_NULL, DB_I64(c.members)),
+        NULL);
+    return error ? error : ledger_changed(l, e, c.to, c.reason ? c.reason : e->reason);
 }
 
 enum err ledger_remove(struct ledger *l, const struct entry *e)
@@ -272,25 +294,27 @@ enum err ledger_remove(struct ledger *l, const struct entry *e)
 
 /* ---- the outbox row of an event ---- */
 
-enum err ledger_settle_event(struct ledger *l, uint64_t event, int from)
+enum err ledger_unpark_event(struct tx *tx, uint64_t delivery)
 {
-    struct db_rows rows;
-    char type[LEDGER_TYPE_MAX * 2] = "";
-    bool changed = false;
+    return tx_exec(tx,
+                   "INSERT INTO outbox (id, type, version, payload, state) "
+                   "SELECT event_id, type, version, payload, 0 FROM deliveries WHERE id = $1 "
+                   "ON CONFLICT (id) DO UPDATE SET state = 0",
+                   DB_ARGS(DB_I64(delivery)), NULL);
+}
+
+static void read_type(struct db_rows *rows, void *out)
+{
+    str_copy(out, LEDGER_TYPE_MAX * 2, db_text(rows, 0));
+}
+
+enum err ledger_settle_event(struct ledger *l, uint64_t event, enum outbox_state from)
+{
+    char type[LEDGER_TYPE_MAX * 2];
     enum err e =
-        tx_query(l->tx, "UPDATE outbox SET state = 1 WHERE id = $1 AND state = $2 RETURNING type",
-                 DB_ARGS(DB_I64(event), DB_I64(from)), &rows);
+        tx_get_row(l->tx, "UPDATE outbox SET state = 1 WHERE id = $1 AND state = $2 RETURNING type",
+                   DB_ARGS(DB_I64(event), DB_I64(from)), read_type, type);
     if (e)
-        return e;
-    if (db_next(&rows)) {
-        changed = true;
-        entry_text(type, sizeof type, db_text(&rows, 0));
-    }
-    e = db_rows_done(&rows);
-    if (e || !changed)
-        return e;
-    return tx_exec(l->tx,
-                   "INSERT INTO event_counts (type, state, count) VALUES ($1, 'settled', 1) "
-                   "ON CONFLICT (type, state) DO UPDATE SET count = event_counts.count + 1",
-                   DB_ARGS(DB_TEXT(str_of(type))), NULL);
+        return e == ERR_NOT_FOUND ? OK : e;
+    return outbox_count(l->tx, str_of(type), "settled", 1);
 }

@@ -6,9 +6,16 @@
  * notes the order keys that were touched and puts each of them in order once, at the end. */
 #pragma once
 
-#include "pipe/delivery_store.h"
+#include "pipe/outbox.h"
 
-enum { LEDGER_CELLS = 32, LEDGER_KEYS = 64, LEDGER_TYPE_MAX = 40, LEDGER_LANE_MAX = 16 };
+enum {
+    LEDGER_CELLS = 32,
+    LEDGER_KEYS = 64,
+    LEDGER_TYPE_MAX = 40,
+    LEDGER_LANE_MAX = 16,
+    HISTORY_LINE_MAX = 24 + DELIVERY_REASON_MAX,
+    HISTORY_MAX = DELIVERY_HISTORY_TRIES * HISTORY_LINE_MAX,
+};
 
 /* Who a row is: as much of it as counting and ordering need. */
 struct entry {
@@ -23,8 +30,32 @@ struct entry {
 /* The first columns of a query whose rows entry_read takes. */
 #define ENTRY_COLUMNS "id, event_id, order_key, state, consumer, type, lane, reason"
 enum { ENTRY_COLUMN_COUNT = 8 };
-void entry_read(struct db_rows *rows, struct entry *out);
-void entry_text(char *to, size_t size, struct str from); /* cut to fit, NUL-terminated */
+void entry_read(struct db_rows *rows, void *entry);
+/* Reads at most `max` rows by a statement whose columns are ENTRY_COLUMNS. */
+#define ENTRIES_GET(tx, sql, args, out, max, n)                                                    \
+    tx_get_rows(tx, sql, args, entry_read, out, sizeof(struct entry), max, n)
+
+/* A row as a whole. */
+struct stored {
+    struct entry entry;
+    struct audience_cursor cursor;
+    uint64_t until, epoch, replay;
+    uint16_t tries;
+    int64_t due_ms;
+    enum event_unread unread;
+    struct event event; /* when it can be read */
+    char history[HISTORY_MAX];
+};
+#define STORED_COLUMNS                                                                             \
+    ENTRY_COLUMNS ", part, active_since, started, after, until, epoch, replay, tries, due_at, "    \
+                  "version, payload, history"
+void stored_read(struct db_rows *rows, void *stored);
+/* The row of a page. ERR_NOT_FOUND: it has none. */
+enum err stored_find(struct tx *tx, uint64_t event, const char *consumer, unsigned part,
+                     uint64_t after, uint64_t replay, struct stored *out);
+/* Two rows of one walk change places: the other gets `s`'s, and the caller writes `s` to its own
+ * next. */
+enum err stored_give_place(struct tx *tx, const struct stored *s, uint64_t other);
 
 static inline bool state_is_open(enum delivery_state state)
 {
@@ -64,17 +95,23 @@ enum err ledger_changed(struct ledger *l, const struct entry *e, enum delivery_s
                         const char *reason);
 enum err ledger_removed(struct ledger *l, const struct entry *e);
 
-/* Ends a row, in the table and in the ledger. */
-enum err ledger_close(struct ledger *l, const struct entry *e, enum delivery_state as,
-                      size_t members);
+/* A row comes to another state, in the table and in the ledger. What is not said stays. */
+struct row_change {
+    enum delivery_state to;
+    const char *reason;
+    struct str detail;
+    int64_t due_ms;
+    bool untried;   /* its tries count anew */
+    size_t members; /* reached, in addition */
+};
+enum err ledger_change(struct ledger *l, const struct entry *e, struct row_change change);
 /* Takes a row out of the table, and out of the ledger. */
 enum err ledger_remove(struct ledger *l, const struct entry *e);
 
+/* The event of a parked row is pending in the outbox, whether its row is still there or not. */
+enum err ledger_unpark_event(struct tx *tx, uint64_t delivery);
 /* The outbox row becomes settled when it has the state `from`, and counts as such. */
-enum err ledger_settle_event(struct ledger *l, uint64_t event, int from);
+enum err ledger_settle_event(struct ledger *l, uint64_t event, enum outbox_state from);
 
 /* Is any row of the lane and key open? */
 enum err ledger_key_is_open(struct tx *tx, const char *lane, uint64_t key, bool *open);
-
-/* States of outbox rows. */
-enum { OUTBOX_PENDING = 0, OUTBOX_SETTLED = 1, OUTBOX_PARKED = 2 };

@@ -15,64 +15,28 @@
 
 enum { LOST_SLICE = 64 };
 
-struct lost {
-    struct entry entry;
-    struct event event;
-    enum lane lane;
-    struct audience_cursor cursor;
-    uint64_t replay;
-    bool readable;
-};
-
-static void read_lost(struct db_rows *rows, struct lost *out)
-{
-    enum { AT = ENTRY_COLUMN_COUNT };
-    entry_read(rows, &out->entry);
-    out->cursor = (struct audience_cursor){.part = (enum audience_part)db_i64(rows, AT),
-                                           .active_since_ms = db_i64(rows, AT + 1),
-                                           .started_ms = db_i64(rows, AT + 2),
-                                           .after = db_id(rows, AT + 3)};
-    out->replay = db_id(rows, AT + 4);
-    out->readable = lane_parse(str_of(out->entry.lane), &out->lane) &&
-                    event_read(out->entry.event, str_of(out->entry.type), db_i64(rows, AT + 5),
-                               db_text(rows, AT + 6), &out->event) == EVENT_READ;
-}
-
 /* As the index of late ones wants it; the sum keeps planners from the index by event, which leads
  * through all that ever was. */
 #define LOST_WITH(state)                                                                           \
-    "SELECT " ENTRY_COLUMNS ", part, active_since, started, after, replay, version, payload "      \
-    "FROM deliveries WHERE state IN (5, 9) AND state = " state " AND due_at >= $1 "                \
-    "AND event_id + 0 <= $1 ORDER BY due_at LIMIT 64"
+    "SELECT " STORED_COLUMNS " FROM deliveries WHERE state IN (5, 9) AND state = " state           \
+    " AND due_at >= $1 AND event_id + 0 <= $1 ORDER BY due_at LIMIT 64"
 
-static enum err query_lost(struct tx *tx, const char *sql, uint64_t position, struct lost *out,
-                           size_t *n)
-{
-    struct db_rows rows;
-    *n = 0;
-    enum err e = tx_query(tx, sql, DB_ARGS(DB_I64(position)), &rows);
-    if (e)
-        return e;
-    while (*n < LOST_SLICE && db_next(&rows))
-        read_lost(&rows, &out[(*n)++]);
-    return db_rows_done(&rows);
-}
-
-static enum err forget_note(struct tx *tx, const struct lost *lost)
+static enum err forget_note(struct tx *tx, const struct stored *lost)
 {
     return tx_exec(tx, "UPDATE deliveries SET due_at = 0 WHERE id = $1",
                    DB_ARGS(DB_I64(lost->entry.id)), NULL);
 }
 
 /* Positions in the walk are of another epoch (0 is nobody's): it begins anew when it is claimed. */
-static enum err record_again(struct tx *tx, const struct lost *lost, int64_t now_ms)
+static enum err record_again(struct tx *tx, const struct stored *lost, int64_t now_ms)
 {
-    if (!lost->readable)
+    enum lane lane;
+    if (lost->unread != EVENT_READ || !lane_parse(str_of(lost->entry.lane), &lane))
         return forget_note(tx, lost);
     struct delivery_record b = {.kind = RECORD_WAIT,
                                 .event = lost->event,
                                 .consumer = lost->entry.consumer,
-                                .lane = lost->lane,
+                                .lane = lane,
                                 .order_key = lost->entry.order_key,
                                 .cursor = lost->cursor,
                                 .replay = lost->replay,
@@ -81,7 +45,7 @@ static enum err record_again(struct tx *tx, const struct lost *lost, int64_t now
 }
 
 /* The relay finds it as it found it when it was released. */
-static enum err release_again(struct tx *tx, const struct lost *lost)
+static enum err release_again(struct tx *tx, const struct stored *lost)
 {
     int64_t there;
     enum err e = tx_get_i64(tx, "SELECT 1 FROM outbox WHERE id = $1",
@@ -89,11 +53,7 @@ static enum err release_again(struct tx *tx, const struct lost *lost)
     if (e && e != ERR_NOT_FOUND)
         return e;
     bool archived = e == ERR_NOT_FOUND;
-    e = tx_exec(tx,
-                "INSERT INTO outbox (id, type, version, payload, state) "
-                "SELECT event_id, type, version, payload, 0 FROM deliveries WHERE id = $1 "
-                "ON CONFLICT (id) DO UPDATE SET state = 0",
-                DB_ARGS(DB_I64(lost->entry.id)), NULL);
+    e = ledger_unpark_event(tx, lost->entry.id);
     if (!e)
         e = tx_exec(tx,
                     "UPDATE event_counts SET count = count - 1 WHERE type = $1 "
@@ -104,14 +64,16 @@ static enum err release_again(struct tx *tx, const struct lost *lost)
 
 enum err delivery_store_redo_lost(struct tx *tx, uint64_t position, int64_t now_ms, bool *more)
 {
-    struct lost lost[LOST_SLICE];
+    struct stored lost[LOST_SLICE];
     size_t done, released;
-    enum err e = query_lost(tx, LOST_WITH("5"), position, lost, &done);
+    enum err e = tx_get_rows(tx, LOST_WITH("5"), DB_ARGS(DB_I64(position)), stored_read, lost,
+                             sizeof lost[0], LOST_SLICE, &done);
     for (size_t i = 0; i < done && !e; i++)
         e = record_again(tx, &lost[i], now_ms);
     if (e)
         return e;
-    e = query_lost(tx, LOST_WITH("9"), position, lost, &released);
+    e = tx_get_rows(tx, LOST_WITH("9"), DB_ARGS(DB_I64(position)), stored_read, lost,
+                    sizeof lost[0], LOST_SLICE, &released);
     for (size_t i = 0; i < released && !e; i++)
         e = release_again(tx, &lost[i]);
     *more = done == LOST_SLICE || released == LOST_SLICE;

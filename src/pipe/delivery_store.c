@@ -32,11 +32,6 @@
 #include "base/id.h"
 #include "pipe/delivery_ledger.h"
 
-enum {
-    HISTORY_LINE_MAX = 24 + DELIVERY_REASON_MAX,
-    HISTORY_MAX = DELIVERY_HISTORY_TRIES * HISTORY_LINE_MAX,
-};
-
 static const char *const state_names[DELIVERY_STATES] = {
     [DELIVERY_DELAYED] = "delayed",   [DELIVERY_RETRYING] = "retrying",
     [DELIVERY_WAITING] = "waiting",   [DELIVERY_DEAD] = "dead",
@@ -64,13 +59,10 @@ bool delivery_state_parse(struct str name, enum delivery_state *state)
 
 /* ---- texts ---- */
 
-/* Details come from other systems' mouths, cut to a size: what is not whole UTF-8 is not kept. */
-static struct str whole_text(const char *text, size_t size)
+/* Details come from other systems: what is not valid UTF-8 is not kept. */
+static struct str detail_of(const struct delivery_record *b)
 {
-    struct str s = {text, strnlen(text, size)};
-    for (int cut = 0; cut < 4 && s.len > 0 && !str_is_utf8(s); cut++)
-        s.len--;
-    return str_is_utf8(s) ? s : STR("");
+    return str_cut((struct str){b->detail, strnlen(b->detail, sizeof b->detail)}, sizeof b->detail);
 }
 
 /* The newest DELIVERY_HISTORY_TRIES - 1 lines of `old`, and one more. */
@@ -95,76 +87,10 @@ static struct str add_history(struct str old, int64_t now_ms, const char *reason
 
 /* ---- rows that are there ---- */
 
-struct stored {
-    struct entry entry;
-    uint16_t part, tries;
-    uint64_t after, until, epoch, replay;
-    int64_t active_since_ms, started_ms, due_ms;
-    char history[HISTORY_MAX];
-};
-
-#define STORED_COLUMNS                                                                             \
-    ENTRY_COLUMNS                                                                                  \
-    ", part, tries, after, until, epoch, replay, active_since, started, due_at, history"
-
-static void read_stored(struct db_rows *rows, struct stored *s)
-{
-    enum { AT = ENTRY_COLUMN_COUNT };
-    entry_read(rows, &s->entry);
-    s->part = (uint16_t)db_i64(rows, AT);
-    s->tries = (uint16_t)db_i64(rows, AT + 1);
-    s->after = db_id(rows, AT + 2);
-    s->until = db_id(rows, AT + 3);
-    s->epoch = db_id(rows, AT + 4);
-    s->replay = db_id(rows, AT + 5);
-    s->active_since_ms = db_i64(rows, AT + 6);
-    s->started_ms = db_i64(rows, AT + 7);
-    s->due_ms = db_i64(rows, AT + 8);
-    struct str history = db_text(rows, AT + 9);
-    size_t n = history.len < HISTORY_MAX ? history.len : 0;
-    if (n)
-        memcpy(s->history, history.ptr, n);
-    s->history[n] = '\0';
-}
-
-/* ERR_NOT_FOUND: there is none. */
-static enum err take_stored(struct db_rows *rows, struct stored *s)
-{
-    bool found = db_next(rows);
-    if (found)
-        read_stored(rows, s);
-    enum err e = db_rows_done(rows);
-    return e || found ? e : ERR_NOT_FOUND;
-}
-
-static enum err find_row(struct ledger *l, uint64_t id, struct stored *s)
-{
-    struct db_rows rows;
-    enum err e = tx_query(l->tx, "SELECT " STORED_COLUMNS " FROM deliveries WHERE id = $1",
-                          DB_ARGS(DB_I64(id)), &rows);
-    return e ? e : take_stored(&rows, s);
-}
-
-static enum err find_page(struct ledger *l, uint64_t event, const char *consumer, unsigned part,
-                          uint64_t after, uint64_t replay, struct stored *s)
-{
-    struct db_rows rows;
-    enum err e = tx_query(l->tx,
-                          "SELECT " STORED_COLUMNS " FROM deliveries WHERE event_id = $1 "
-                          "AND consumer = $2 AND part = $3 AND after = $4 AND replay = $5",
-                          DB_ARGS(DB_I64(event), DB_TEXT(str_of(consumer)), DB_I64(part),
-                                  DB_I64(after), DB_I64(replay)),
-                          &rows);
-    return e ? e : take_stored(&rows, s);
-}
-
 static uint64_t farther(uint64_t a, uint64_t b)
 {
     return a == b ? a : 0;
 }
-
-/* A place that no page has, for one statement while two rows change places. */
-#define NOWHERE (-1)
 
 /* Makes room for the row `s` at another page of its walk; the caller then writes it there. Adds the
  * reach of a row that stood there to *until. False in *may: somebody's positions of another epoch
@@ -174,9 +100,10 @@ static enum err make_room(struct ledger *l, const struct stored *s, unsigned par
 {
     struct stored other;
     *may = true;
-    if (part == s->part && after == s->after)
+    if (part == (unsigned)s->cursor.part && after == s->cursor.after)
         return OK;
-    enum err e = find_page(l, s->entry.event, s->entry.consumer, part, after, s->replay, &other);
+    enum err e =
+        stored_find(l->tx, s->entry.event, s->entry.consumer, part, after, s->replay, &other);
     if (e)
         return e == ERR_NOT_FOUND ? OK : e;
     if (!state_is_closed(other.entry.state)) {
@@ -185,16 +112,11 @@ static enum err make_room(struct ledger *l, const struct stored *s, unsigned par
             return OK;
         }
         *until = farther(*until, other.until);
-        e = ledger_close(l, &other.entry, DELIVERY_DONE, 0);
+        e = ledger_change(l, &other.entry, (struct row_change){.to = DELIVERY_DONE});
         if (e)
             return e;
     }
-    e = tx_exec(l->tx, "UPDATE deliveries SET after = $2 WHERE id = $1",
-                DB_ARGS(DB_I64(s->entry.id), DB_I64(NOWHERE)), NULL);
-    if (e)
-        return e;
-    return tx_exec(l->tx, "UPDATE deliveries SET part = $2, after = $3 WHERE id = $1",
-                   DB_ARGS(DB_I64(other.entry.id), DB_I64(s->part), DB_I64(s->after)), NULL);
+    return stored_give_place(l->tx, s, other.entry.id);
 }
 
 /* ---- new rows ---- */
@@ -204,20 +126,24 @@ static void name_entry(const struct delivery_record *b, struct entry *e)
     CHECK(b->consumer && strlen(b->consumer) < sizeof e->consumer);
     e->event = b->event.id;
     e->order_key = b->order_key;
-    snprintf(e->consumer, sizeof e->consumer, "%s", b->consumer);
-    snprintf(e->type, sizeof e->type, "%s", event_wire_name(b->event.type));
-    snprintf(e->lane, sizeof e->lane, "%s", lane_name(b->lane));
-    snprintf(e->reason, sizeof e->reason, "%s", b->reason ? b->reason : "");
+    str_copy(e->consumer, sizeof e->consumer, str_of(b->consumer));
+    str_copy(e->type, sizeof e->type, str_of(event_wire_name(b->event.type)));
+    str_copy(e->lane, sizeof e->lane, str_of(lane_name(b->lane)));
+    str_copy(e->reason, sizeof e->reason, str_of(b->reason));
 }
 
+/* An event as its outbox row has it. */
+struct written_event {
+    struct str type;
+    int64_t version;
+    struct str payload;
+};
+
 /* *added is false when the page has a row. */
-static enum err insert(struct ledger *l, const struct delivery_record *b, struct entry *entry,
-                       struct str history, uint64_t epoch, bool *added)
+static enum err insert_event(struct ledger *l, const struct delivery_record *b,
+                             struct written_event event, struct entry *entry, struct str history,
+                             uint64_t epoch, bool *added)
 {
-    char memory[EVENT_PAYLOAD_MAX];
-    struct buf payload = buf_over(memory, sizeof memory);
-    event_payload(&b->event, &payload);
-    CHECK(!payload.failed);
     int64_t due_ms =
         entry->state == DELIVERY_DELAYED && b->kind == RECORD_FAIL ? b->due_ms : l->now_ms;
     int64_t changed;
@@ -229,19 +155,29 @@ static enum err insert(struct ledger *l, const struct delivery_record *b, struct
         "changed_at, members, replay, reason, detail, history) VALUES ($1, $2, $3, $4, $5, $6, $7, "
         "$8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $18, 0, $19, $20, $21, $22) "
         "ON CONFLICT (event_id, consumer, part, after, replay) DO NOTHING",
-        DB_ARGS(DB_I64(entry->id), DB_I64(entry->event), DB_TEXT(str_of(entry->type)),
-                DB_I64(b->event.version), DB_TEXT(buf_view(&payload)),
-                DB_TEXT(str_of(entry->consumer)), DB_TEXT(str_of(entry->lane)),
-                DB_I64(entry->order_key), DB_I64(b->cursor.part), DB_I64(b->cursor.active_since_ms),
-                DB_I64(b->cursor.started_ms), DB_I64(b->cursor.after), DB_I64(b->until),
-                DB_I64(epoch), DB_I64(entry->state), DB_I64(b->tries), DB_I64(due_ms),
-                DB_I64(l->now_ms), DB_I64(b->replay), DB_TEXT(str_of(entry->reason)),
-                DB_TEXT(whole_text(b->detail, sizeof b->detail)), DB_TEXT(history)),
+        DB_ARGS(DB_I64(entry->id), DB_I64(entry->event), DB_TEXT(event.type), DB_I64(event.version),
+                DB_TEXT(event.payload), DB_TEXT(str_of(entry->consumer)),
+                DB_TEXT(str_of(entry->lane)), DB_I64(entry->order_key), DB_I64(b->cursor.part),
+                DB_I64(b->cursor.active_since_ms), DB_I64(b->cursor.started_ms),
+                DB_I64(b->cursor.after), DB_I64(b->until), DB_I64(epoch), DB_I64(entry->state),
+                DB_I64(b->tries), DB_I64(due_ms), DB_I64(l->now_ms), DB_I64(b->replay),
+                DB_TEXT(str_of(entry->reason)), DB_TEXT(detail_of(b)), DB_TEXT(history)),
         &changed);
     if (e)
         return e;
     *added = changed == 1;
     return *added ? ledger_added(l, entry) : OK;
+}
+
+static enum err insert(struct ledger *l, const struct delivery_record *b, struct entry *entry,
+                       struct str history, uint64_t epoch, bool *added)
+{
+    char memory[EVENT_PAYLOAD_MAX];
+    struct buf payload = buf_over(memory, sizeof memory);
+    event_payload(&b->event, &payload);
+    CHECK(!payload.failed);
+    struct written_event event = {str_of(entry->type), b->event.version, buf_view(&payload)};
+    return insert_event(l, b, event, entry, history, epoch, added);
 }
 
 /* Inserts the row, or finds the one that its page has: then *there is true. */
@@ -254,7 +190,7 @@ static enum err insert_or_find(struct ledger *l, const struct delivery_record *b
     enum err e = insert(l, b, entry, history, epoch, &added);
     if (e || added)
         return e;
-    e = find_page(l, b->event.id, b->consumer, b->cursor.part, b->cursor.after, b->replay, s);
+    e = stored_find(l->tx, b->event.id, b->consumer, b->cursor.part, b->cursor.after, b->replay, s);
     if (e)
         return e == ERR_NOT_FOUND ? ERR_INTERNAL : e;
     if (s->entry.state != DELIVERY_DONE) {
@@ -286,10 +222,7 @@ static enum err fail_row(struct ledger *l, const struct delivery_record *b, cons
     bool under_way = entry->state == DELIVERY_RETRYING && b->delivery == 0;
     enum delivery_state state = dead || under_way ? entry->state : b->state;
     const char *reason = dead || under_way ? entry->reason : b->reason;
-    struct audience_cursor at = {.part = (enum audience_part)s->part,
-                                 .active_since_ms = s->active_since_ms,
-                                 .started_ms = s->started_ms,
-                                 .after = s->after};
+    struct audience_cursor at = s->cursor;
     uint64_t until = b->delivery ? s->until : farther(s->until, b->until);
     if (s->epoch == epoch) {
         bool may;
@@ -311,25 +244,22 @@ static enum err fail_row(struct ledger *l, const struct delivery_record *b, cons
         "reason = $6, detail = $7, history = $8, part = $9, active_since = $10, started = $11, "
         "after = $12, until = $13 WHERE id = $1",
         DB_ARGS(DB_I64(entry->id), DB_I64(state), DB_I64(tries), DB_I64(due_ms), DB_I64(l->now_ms),
-                DB_TEXT(str_of(reason)), DB_TEXT(whole_text(b->detail, sizeof b->detail)),
-                DB_TEXT(history), DB_I64(at.part), DB_I64(at.active_since_ms),
-                DB_I64(at.started_ms), DB_I64(at.after), DB_I64(until)),
+                DB_TEXT(str_of(reason)), DB_TEXT(detail_of(b)), DB_TEXT(history), DB_I64(at.part),
+                DB_I64(at.active_since_ms), DB_I64(at.started_ms), DB_I64(at.after), DB_I64(until)),
         NULL);
     return e ? e : ledger_changed(l, entry, state, reason);
 }
 
-static enum err write_fail(struct ledger *l, const struct delivery_record *b, uint64_t epoch)
+static void check_failure(const struct delivery_record *b)
 {
     CHECK(b->reason && strlen(b->reason) < DELIVERY_REASON_MAX);
     CHECK(b->state == DELIVERY_DELAYED || b->state == DELIVERY_DEAD ||
           b->state == DELIVERY_DROPPED);
+}
+
+static enum err write_fail(struct ledger *l, const struct delivery_record *b, uint64_t epoch)
+{
     struct stored s;
-    if (b->delivery) {
-        enum err e = find_row(l, b->delivery, &s);
-        if (e)
-            return e == ERR_NOT_FOUND ? OK : e;
-        return fail_row(l, b, &s, epoch);
-    }
     char memory[HISTORY_MAX];
     struct str history = add_history(STR(""), l->now_ms, b->reason, memory);
     struct entry entry = {.state = b->state};
@@ -360,56 +290,46 @@ static enum err write_rest(struct ledger *l, const struct delivery_record *b,
 {
     bool may;
     uint64_t until = s->until;
-    enum err e = make_room(l, s, s->part, b->until, epoch, &until, &may);
+    enum err e = make_room(l, s, s->cursor.part, b->until, epoch, &until, &may);
     if (e)
         return e;
     enum delivery_state state = s->entry.state == DELIVERY_DEAD ? DELIVERY_DEAD : DELIVERY_DELAYED;
     e = tx_exec(l->tx,
                 "UPDATE deliveries SET state = $2, after = $3, until = $4, members = members + $5, "
                 "due_at = $6, changed_at = $6 WHERE id = $1",
-                DB_ARGS(DB_I64(s->entry.id), DB_I64(state), DB_I64(may ? b->until : s->after),
-                        DB_I64(until), DB_I64(b->members), DB_I64(l->now_ms)),
+                DB_ARGS(DB_I64(s->entry.id), DB_I64(state),
+                        DB_I64(may ? b->until : s->cursor.after), DB_I64(until), DB_I64(b->members),
+                        DB_I64(l->now_ms)),
                 NULL);
     return e ? e : ledger_changed(l, &s->entry, state, s->entry.reason);
 }
 
-static enum err write_done(struct ledger *l, const struct delivery_record *b, uint64_t epoch)
+static enum err done_row(struct ledger *l, const struct delivery_record *b, const struct stored *s,
+                         uint64_t epoch)
 {
-    CHECK(b->delivery);
-    struct stored s;
-    enum err e = find_row(l, b->delivery, &s);
-    if (e)
-        return e == ERR_NOT_FOUND ? OK : e;
-    if (!state_is_open(s.entry.state))
-        return OK;
-    if (b->until && b->until != s.until && s.epoch == epoch)
-        return write_rest(l, b, &s, epoch);
-    e = ledger_close(l, &s.entry, DELIVERY_DONE, b->members);
-    if (e || b->watermark == 0)
-        return e;
-    return tx_exec(l->tx, "UPDATE deliveries SET due_at = $2 WHERE id = $1",
-                   DB_ARGS(DB_I64(s.entry.id), DB_I64(b->watermark)), NULL);
+    if (b->until && b->until != s->until && s->epoch == epoch)
+        return write_rest(l, b, s, epoch);
+    return ledger_change(l, &s->entry,
+                         (struct row_change){.to = DELIVERY_DONE,
+                                             .members = b->members,
+                                             .due_ms = (int64_t)b->watermark});
 }
 
-static enum err write_move(struct ledger *l, const struct delivery_record *b, uint64_t epoch)
+static enum err move_row(struct ledger *l, const struct delivery_record *b, const struct stored *s,
+                         uint64_t epoch)
 {
-    CHECK(b->delivery);
-    struct stored s;
-    enum err e = find_row(l, b->delivery, &s);
-    if (e)
-        return e == ERR_NOT_FOUND ? OK : e;
-    if (!state_is_open(s.entry.state) || s.epoch != epoch)
+    if (s->epoch != epoch)
         return OK;
     bool may;
-    uint64_t until = s.until;
-    e = make_room(l, &s, b->cursor.part, b->cursor.after, epoch, &until, &may);
+    uint64_t until = s->until;
+    enum err e = make_room(l, s, b->cursor.part, b->cursor.after, epoch, &until, &may);
     if (e || !may)
         return e;
     return tx_exec(l->tx,
                    "UPDATE deliveries SET part = $2, active_since = $3, started = $4, after = $5, "
                    "until = $6, tries = 0, members = members + $7, changed_at = $8, due_at = "
                    "CASE WHEN state = 2 AND $9 > due_at THEN $9 ELSE due_at END WHERE id = $1",
-                   DB_ARGS(DB_I64(s.entry.id), DB_I64(b->cursor.part),
+                   DB_ARGS(DB_I64(s->entry.id), DB_I64(b->cursor.part),
                            DB_I64(b->cursor.active_since_ms), DB_I64(b->cursor.started_ms),
                            DB_I64(b->cursor.after), DB_I64(until), DB_I64(b->members),
                            DB_I64(l->now_ms), DB_I64(b->due_ms)),
@@ -418,42 +338,19 @@ static enum err write_move(struct ledger *l, const struct delivery_record *b, ui
 
 /* ---- parking ---- */
 
-static enum err insert_parked(struct ledger *l, const struct delivery_record *b,
-                              struct entry *entry, struct str type, int64_t version,
-                              struct str payload, uint64_t epoch)
-{
-    entry->id = id_next(l->tx->ids);
-    enum err e = tx_exec(
-        l->tx,
-        "INSERT INTO deliveries (id, event_id, type, version, payload, consumer, lane, order_key, "
-        "part, active_since, started, after, until, epoch, state, tries, due_at, opened_at, "
-        "changed_at, reason, detail) VALUES "
-        "($1, $2, $3, $4, $5, '', '', 0, 0, 0, 0, 0, 0, $6, 8, 0, $7, $7, $7, $8, $9)",
-        DB_ARGS(DB_I64(entry->id), DB_I64(entry->event), DB_TEXT(type), DB_I64(version),
-                DB_TEXT(payload), DB_I64(epoch), DB_I64(l->now_ms), DB_TEXT(str_of(entry->reason)),
-                DB_TEXT(whole_text(b->detail, sizeof b->detail))),
-        NULL);
-    return e ? e : ledger_added(l, entry);
-}
-
 /* A settled event may turn out unreadable, too, when it is read again for the views' sake. */
 static enum err park_in_outbox(struct ledger *l, uint64_t event, struct str type, int64_t state)
 {
     enum err e =
         tx_exec(l->tx, "UPDATE outbox SET state = 2 WHERE id = $1", DB_ARGS(DB_I64(event)), NULL);
-    if (e || state != OUTBOX_SETTLED)
-        return e;
-    return tx_exec(l->tx,
-                   "UPDATE event_counts SET count = count - 1 WHERE type = $1 "
-                   "AND state = 'settled'",
-                   DB_ARGS(DB_TEXT(type)), NULL);
+    return e || state != OUTBOX_SETTLED ? e : outbox_count(l->tx, type, "settled", -1);
 }
 
 static enum err write_park(struct ledger *l, const struct delivery_record *b, uint64_t epoch)
 {
     CHECK(b->reason && strlen(b->reason) < DELIVERY_REASON_MAX);
     struct stored s;
-    enum err e = find_page(l, b->event.id, "", 0, 0, 0, &s);
+    enum err e = stored_find(l->tx, b->event.id, "", 0, 0, 0, &s);
     if (e && e != ERR_NOT_FOUND)
         return e;
     if (!e && s.entry.state != DELIVERY_RELEASED)
@@ -471,9 +368,14 @@ static enum err write_park(struct ledger *l, const struct delivery_record *b, ui
     if (db_next(&rows)) {
         struct entry entry = {.event = b->event.id, .state = DELIVERY_PARKED};
         struct str type = db_text(&rows, 0);
-        snprintf(entry.type, sizeof entry.type, "%.*s", STR_ARG(type));
-        snprintf(entry.reason, sizeof entry.reason, "%s", b->reason);
-        e = insert_parked(l, b, &entry, type, db_i64(&rows, 1), db_text(&rows, 2), epoch);
+        str_copy(entry.type, sizeof entry.type, type);
+        str_copy(entry.reason, sizeof entry.reason, str_of(b->reason));
+        struct delivery_record parked = {.kind = RECORD_PARK};
+        memcpy(parked.detail, b->detail, sizeof parked.detail);
+        bool added;
+        e = insert_event(l, &parked,
+                         (struct written_event){type, db_i64(&rows, 1), db_text(&rows, 2)}, &entry,
+                         STR(""), epoch, &added);
         if (!e)
             e = park_in_outbox(l, b->event.id, type, db_i64(&rows, 3));
     }
@@ -496,19 +398,33 @@ static enum err write_settled(struct ledger *l, const struct delivery_record *b)
 
 /* ---- the batch ---- */
 
+/* Of a row that is there. One that is closed or gone has no use for it any more. */
+static enum err write_known(struct ledger *l, const struct delivery_record *b, uint64_t epoch)
+{
+    CHECK(b->delivery);
+    struct stored s;
+    enum err e = tx_get_row(l->tx, "SELECT " STORED_COLUMNS " FROM deliveries WHERE id = $1",
+                            DB_ARGS(DB_I64(b->delivery)), stored_read, &s);
+    if (e || !state_is_open(s.entry.state))
+        return e == ERR_NOT_FOUND ? OK : e;
+    return b->kind == RECORD_DONE   ? done_row(l, b, &s, epoch)
+           : b->kind == RECORD_MOVE ? move_row(l, b, &s, epoch)
+                                    : fail_row(l, b, &s, epoch);
+}
+
 static enum err write_one(struct ledger *l, const struct delivery_record *b, uint64_t epoch)
 {
     switch (b->kind) {
     case RECORD_FAIL:
-        return write_fail(l, b, epoch);
+        check_failure(b);
+        return b->delivery ? write_known(l, b, epoch) : write_fail(l, b, epoch);
     case RECORD_WAIT:
         return write_wait(l, b, epoch);
     case RECORD_PARK:
         return write_park(l, b, epoch);
     case RECORD_DONE:
-        return write_done(l, b, epoch);
     case RECORD_MOVE:
-        return write_move(l, b, epoch);
+        return write_known(l, b, epoch);
     case RECORD_SETTLE:
         return write_settled(l, b);
     }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "pipe/lock.h"
+#include "base/sync.h"
 #include "pipe/state.h"
 
 #define HOUR_MS INT64_C(3600000)
@@ -111,11 +111,6 @@ static void make_lanes(struct engine *g)
     }
 }
 
-static enum err write_for_replays(void *ctx, tx_fn run, void *arg)
-{
-    return engine_write(ctx, run, arg);
-}
-
 /* Whoever begins or ends to lead must get in, however busy the steps are. */
 static void make_life(struct engine *g)
 {
@@ -124,7 +119,7 @@ static void make_life(struct engine *g)
     pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     CHECK(pthread_rwlock_init(&g->life, &attributes) == 0);
     pthread_rwlockattr_destroy(&attributes);
-    lock_init(&g->save_lock);
+    lock_init_spinning(&g->save_lock);
 }
 
 struct engine *engine_new(const struct engine_config *config, const struct rule *rules,
@@ -152,8 +147,8 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
     trace_init(&g->trace, config->trace_records);
     make_lanes(g);
     dedup_init(&g->dedup, config->dedup_ms);
-    lock_init(&g->dedup_lock);
-    lock_init(&g->counts_lock);
+    lock_init_spinning(&g->dedup_lock);
+    lock_init_spinning(&g->counts_lock);
     g->freshness = freshness_new(rules, rule_count);
     g->replays = replays_new(env.db, env.clock, rules, rule_count,
                              (struct replay_host){.ctx = g,
@@ -161,7 +156,7 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
                                                   .live_is_late = live_is_late,
                                                   .guarded = bulk_is_guarded,
                                                   .wake = wake_replays,
-                                                  .write = write_for_replays});
+                                                  .write = engine_write});
     relay_init(&g->relay);
     watermark_init(&g->watermark);
     if (config->shared)

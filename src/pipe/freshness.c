@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "pipe/lock.h"
+#include "base/sync.h"
 
 #define SPAN_US ((int64_t)FRESHNESS_SPAN * FRESHNESS_SAMPLE_US)
 
@@ -70,7 +70,7 @@ struct freshness *freshness_new(const struct rule *rules, size_t rule_count)
     CHECK(f->index && f->failed);
     for (size_t i = 0; i < places; i++)
         f->index[i] = NO_CELL;
-    lock_init(&f->lock);
+    lock_init_spinning(&f->lock);
     return f;
 }
 

@@ -19,8 +19,8 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/sync.h"
 #include "pipe/inflight_lists.h"
-#include "pipe/lock.h"
 
 enum {
     OUT_OF_BAND_MAX = 8192,
@@ -76,7 +76,7 @@ void inflight_init(struct inflight *f, const struct rule *rules, size_t rule_cou
     CHECK(f->slots && f->items);
     make_cells(f, rule_count);
     order_init(&f->order);
-    lock_init(&f->lock);
+    lock_init_spinning(&f->lock);
 }
 
 void inflight_done(struct inflight *f)

@@ -27,25 +27,10 @@ const char *job_state_name(enum job_state state)
     return states[state].name;
 }
 
-/* ---- text ---- */
-
-/* The longest beginning that fits and does not end inside a character. */
-static struct str cut_note(const char *note)
+/* NULL: the note stays as it is. */
+static struct db_value note_value(const char *note)
 {
-    struct str s = str_of(note);
-    if (s.len < JOB_NOTE_MAX)
-        return s;
-    for (s.len = JOB_NOTE_MAX - 1; s.len > 0 && !str_is_utf8(s);)
-        s.len--;
-    return s;
-}
-
-static void copy_text(char *out, size_t size, struct str text)
-{
-    size_t len = text.len < size ? text.len : size - 1;
-    if (len > 0)
-        memcpy(out, text.ptr, len);
-    out[len] = '\0';
+    return note ? DB_TEXT(str_cut(str_of(note), JOB_NOTE_MAX - 1)) : DB_NULL;
 }
 
 /* ---- reading ---- */
@@ -54,8 +39,9 @@ static void copy_text(char *out, size_t size, struct str text)
     "id, kind, state, spec, rate, position, last, total, seen, acted, repeated, suppressed, "      \
     "failed, created_at, changed_at, note"
 
-static void read_job(struct db_rows *rows, struct job *out)
+static void read_job(struct db_rows *rows, void *job)
 {
+    struct job *out = job;
     int64_t state = db_i64(rows, 2);
     *out = (struct job){
         .id = db_id(rows, 0),
@@ -73,44 +59,27 @@ static void read_job(struct db_rows *rows, struct job *out)
         .created_ms = db_i64(rows, 13),
         .changed_ms = db_i64(rows, 14),
     };
-    copy_text(out->kind, sizeof out->kind, db_text(rows, 1));
-    copy_text(out->spec, sizeof out->spec, db_text(rows, 3));
-    copy_text(out->note, sizeof out->note, db_text(rows, 15));
+    str_copy(out->kind, sizeof out->kind, db_text(rows, 1));
+    str_copy(out->spec, sizeof out->spec, db_text(rows, 3));
+    str_copy(out->note, sizeof out->note, db_text(rows, 15));
 }
 
 enum err job_get(struct tx *tx, uint64_t id, struct job *out)
 {
-    struct db_rows rows;
-    enum err e =
-        tx_query(tx, "SELECT " JOB_COLUMNS " FROM jobs WHERE id = $1", DB_ARGS(DB_I64(id)), &rows);
-    if (e)
-        return e;
-    bool found = db_next(&rows);
-    if (found)
-        read_job(&rows, out);
-    e = db_rows_done(&rows);
-    return e || found ? e : tx_fail(tx, ERR_NOT_FOUND, "there is no such job");
+    enum err e = tx_get_row(tx, "SELECT " JOB_COLUMNS " FROM jobs WHERE id = $1",
+                            DB_ARGS(DB_I64(id)), read_job, out);
+    return e == ERR_NOT_FOUND ? tx_fail(tx, e, "there is no such job") : e;
 }
 
 enum err job_list(struct tx *tx, bool open_only, uint64_t below, struct job *out, size_t max,
                   size_t *n)
 {
-    struct db_rows rows;
-    const struct db_value args[] = {DB_I64(below > INT64_MAX ? INT64_MAX : below), DB_I64(max)};
-    *n = 0;
-    enum err e = open_only ? tx_query(tx,
-                                      "SELECT " JOB_COLUMNS " FROM jobs "
-                                      "WHERE state <= 1 AND id < $1 ORDER BY id DESC LIMIT $2",
-                                      args, COUNT_OF(args), &rows)
-                           : tx_query(tx,
-                                      "SELECT " JOB_COLUMNS " FROM jobs "
-                                      "WHERE id < $1 ORDER BY id DESC LIMIT $2",
-                                      args, COUNT_OF(args), &rows);
-    if (e)
-        return e;
-    while (*n < max && db_next(&rows))
-        read_job(&rows, &out[(*n)++]);
-    return db_rows_done(&rows);
+    static const char open_jobs[] = "SELECT " JOB_COLUMNS " FROM jobs "
+                                    "WHERE state <= 1 AND id < $1 ORDER BY id DESC LIMIT $2";
+    static const char all_jobs[] = "SELECT " JOB_COLUMNS " FROM jobs "
+                                   "WHERE id < $1 ORDER BY id DESC LIMIT $2";
+    return tx_get_rows(tx, open_only ? open_jobs : all_jobs, DB_ARGS(DB_BELOW(below), DB_I64(max)),
+                       read_job, out, sizeof *out, max, n);
 }
 
 /* ---- writing ---- */
@@ -155,33 +124,21 @@ static enum err refuse(struct tx *tx, uint64_t id, const char *asked)
     return tx_fail(tx, ERR_CONFLICT, "the job is %s and cannot be %s", name, asked);
 }
 
-static enum err advance(struct tx *tx, uint64_t id, uint64_t position, const struct job_counts *add,
-                        const char *note, int64_t now_ms, enum job_state up_to)
+enum err job_advance(struct tx *tx, uint64_t id, uint64_t position, const struct job_counts *add,
+                     const char *note, bool also_paused, int64_t now_ms)
 {
     int64_t changed = 0;
-    enum err e =
-        tx_exec(tx,
-                "UPDATE jobs SET position = CASE WHEN position < $2 THEN $2 ELSE position END, "
-                "seen = seen + $3, acted = acted + $4, repeated = repeated + $5, "
-                "suppressed = suppressed + $6, failed = failed + $7, note = COALESCE($8, note), "
-                "changed_at = $9 WHERE id = $1 AND state <= $10",
-                DB_ARGS(DB_I64(id), DB_I64(position), DB_I64(add->seen), DB_I64(add->acted),
-                        DB_I64(add->repeated), DB_I64(add->suppressed), DB_I64(add->failed),
-                        note ? DB_TEXT(cut_note(note)) : DB_NULL, DB_I64(now_ms), DB_I64(up_to)),
-                &changed);
+    enum err e = tx_exec(
+        tx,
+        "UPDATE jobs SET position = CASE WHEN position < $2 THEN $2 ELSE position END, "
+        "seen = seen + $3, acted = acted + $4, repeated = repeated + $5, "
+        "suppressed = suppressed + $6, failed = failed + $7, note = COALESCE($8, note), "
+        "changed_at = $9 WHERE id = $1 AND state <= $10",
+        DB_ARGS(DB_I64(id), DB_I64(position), DB_I64(add->seen), DB_I64(add->acted),
+                DB_I64(add->repeated), DB_I64(add->suppressed), DB_I64(add->failed),
+                note_value(note), DB_I64(now_ms), DB_I64(also_paused ? JOB_PAUSED : JOB_RUNNING)),
+        &changed);
     return e || changed > 0 ? e : refuse(tx, id, "advanced");
-}
-
-enum err job_advance(struct tx *tx, uint64_t id, uint64_t position, const struct job_counts *add,
-                     const char *note, int64_t now_ms)
-{
-    return advance(tx, id, position, add, note, now_ms, JOB_RUNNING);
-}
-
-enum err job_advance_open(struct tx *tx, uint64_t id, uint64_t position,
-                          const struct job_counts *add, const char *note, int64_t now_ms)
-{
-    return advance(tx, id, position, add, note, now_ms, JOB_PAUSED);
 }
 
 /* The update names the state that was seen: when another transaction was faster, it changes no row
@@ -195,11 +152,11 @@ enum err job_set_state(struct tx *tx, uint64_t id, enum job_state state, const c
     if (e == ERR_NOT_FOUND)
         return tx_fail(tx, e, "there is no such job");
     if (!e && seen >= 0 && seen < JOB_STATES && states[state].from >> seen & 1)
-        e = tx_exec(tx,
-                    "UPDATE jobs SET state = $2, note = COALESCE($3, note), changed_at = $4 "
-                    "WHERE id = $1 AND state = $5",
-                    DB_ARGS(DB_I64(id), DB_I64(state), note ? DB_TEXT(cut_note(note)) : DB_NULL,
-                            DB_I64(now_ms), DB_I64(seen)),
-                    &changed);
+        e = tx_exec(
+            tx,
+            "UPDATE jobs SET state = $2, note = COALESCE($3, note), changed_at = $4 "
+            "WHERE id = $1 AND state = $5",
+            DB_ARGS(DB_I64(id), DB_I64(state), note_value(note), DB_I64(now_ms), DB_I64(seen)),
+            &changed);
     return e || changed > 0 ? e : refuse(tx, id, states[state].asked);
 }

@@ -34,14 +34,10 @@ enum err job_get(struct tx *tx, uint64_t id, struct job *out); /* ERR_NOT_FOUND 
 enum err job_list(struct tx *tx, bool open_only, uint64_t below, struct job *out, size_t max,
                   size_t *n);
 /* Moves the position, adds to the counts, sets the note (NULL: as it is; what is too long is cut).
- * Does nothing (ERR_CONFLICT) when the job is not running any more. The position never goes
- * back. */
+ * The position never goes back. ERR_CONFLICT, and nothing happens: the job is not running any more,
+ * nor paused when `also_paused`: what was under way when it was paused counts, too. */
 enum err job_advance(struct tx *tx, uint64_t id, uint64_t position, const struct job_counts *add,
-                     const char *note, int64_t now_ms);
-/* The same for a job that is running or paused: what was under way when it was paused counts, too.
- * ERR_CONFLICT: it is closed. */
-enum err job_advance_open(struct tx *tx, uint64_t id, uint64_t position,
-                          const struct job_counts *add, const char *note, int64_t now_ms);
+                     const char *note, bool also_paused, int64_t now_ms);
 /* RUNNING ⇄ PAUSED → CANCELLED; RUNNING → CANCELLED | DONE | FAILED. ERR_CONFLICT with a detail
  * otherwise (also when it is in that state already). The note as above. */
 enum err job_set_state(struct tx *tx, uint64_t id, enum job_state state, const char *note,

@@ -4,7 +4,7 @@
 #include "pipe/lane.h"
 
 #include "base/check.h"
-#include "pipe/lock.h"
+#include "base/sync.h"
 
 #define TOKEN INT64_C(1000000)
 
@@ -33,7 +33,7 @@ void lane_gate_init(struct lane_gate *gate, enum lane lane, uint32_t concurrency
                     int64_t now_us)
 {
     *gate = (struct lane_gate){.filled_us = now_us};
-    lock_init(&gate->lock);
+    lock_init_spinning(&gate->lock);
     lane_gate_set(gate, lane, concurrency, rate, now_us);
     gate->tokens_millionth = bucket_size(gate);
 }

@@ -110,8 +110,9 @@ static enum err run_fenced(struct tx *tx, void *arg)
     return e ? e : f->run(tx, f->arg);
 }
 
-enum err engine_write(struct engine *g, tx_fn run, void *arg)
+enum err engine_write(void *engine, tx_fn run, void *arg)
 {
+    struct engine *g = engine;
     if (!g->config.shared)
         return db_write(g->env.db, run, arg, NULL);
     struct fenced f = {.g = g, .term = atomic_load(&g->term), .run = run, .arg = arg};

@@ -38,10 +38,9 @@ enum err outbox_emit(struct tx *tx, struct event e)
 /* ---- reading ---- */
 
 struct reading {
+    enum outbox_read what;
     uint64_t after, through;
     size_t max;
-    bool again;    /* settled ones, too */
-    bool recorded; /* with what the delivery store has of them */
     struct outbox_slice *out;
 };
 
@@ -59,69 +58,34 @@ static void read_row(struct db_rows *rows, struct outbox_slice *out)
 static enum err run_read(struct tx *tx, void *arg)
 {
     struct reading *r = arg;
+    struct outbox_slice *out = r->out;
     struct db_rows rows;
-    r->out->count = r->out->recorded_count = 0;
-    enum err e =
-        r->again ? tx_query(tx,
-                            "SELECT id, type, version, payload, state FROM outbox "
-                            "WHERE id > $1 AND id <= $2 AND state <> 2 ORDER BY id LIMIT "
-                            "$3",
-                            DB_ARGS(DB_I64(r->after), DB_I64(r->through), DB_I64(r->max)), &rows)
-                 : tx_query(tx,
-                            "SELECT id, type, version, payload, state FROM outbox "
-                            "WHERE state = 0 AND id > $1 AND id <= $2 ORDER BY id LIMIT $3",
-                            DB_ARGS(DB_I64(r->after), DB_I64(r->through), DB_I64(r->max)), &rows);
+    static const char all[] = "SELECT id, type, version, payload, state FROM outbox "
+                              "WHERE id > $1 AND id <= $2 AND state <> 2 ORDER BY id LIMIT $3";
+    static const char pending[] = "SELECT id, type, version, payload, state FROM outbox "
+                                  "WHERE state = 0 AND id > $1 AND id <= $2 ORDER BY id LIMIT $3";
+    out->count = out->recorded_count = 0;
+    enum err e = tx_query(tx, r->what == OUTBOX_READ_AGAIN ? all : pending,
+                          DB_ARGS(DB_I64(r->after), DB_I64(r->through), DB_I64(r->max)), &rows);
     if (e)
         return e;
-    while (r->out->count < r->max && db_next(&rows))
-        read_row(&rows, r->out);
+    while (out->count < r->max && db_next(&rows))
+        read_row(&rows, out);
     e = db_rows_done(&rows);
-    if (e || !r->recorded || r->out->count == 0)
+    if (e || r->what == OUTBOX_READ_PENDING || out->count == 0)
         return e;
-    return delivery_store_of_events(tx, r->out->events[0].id, r->out->events[r->out->count - 1].id,
-                                    r->out->recorded, OUTBOX_RECORDED_MAX, &r->out->recorded_count);
+    return delivery_store_of_events(tx, out->events[0].id, out->events[out->count - 1].id,
+                                    out->recorded, OUTBOX_RECORDED_MAX, &out->recorded_count);
 }
 
-static enum err read_slice(struct db *db, struct reading r)
+enum err outbox_read(struct db *db, enum outbox_read what, uint64_t after, uint64_t through,
+                     size_t max, struct outbox_slice *out)
 {
-    r.max = r.max < OUTBOX_READ_MAX ? r.max : OUTBOX_READ_MAX;
+    struct reading r = {what, after, through, max < OUTBOX_READ_MAX ? max : OUTBOX_READ_MAX, out};
     enum err e = db_read(db, run_read, &r, NULL);
     if (e)
-        r.out->count = 0;
+        out->count = 0;
     return e;
-}
-
-enum err outbox_read_pending(struct db *db, uint64_t after, uint64_t through, size_t max,
-                             struct outbox_slice *out)
-{
-    return read_slice(db,
-                      (struct reading){.after = after, .through = through, .max = max, .out = out});
-}
-
-enum err outbox_read_found(struct db *db, uint64_t after, uint64_t through, size_t max,
-                           struct outbox_slice *out)
-{
-    return read_slice(
-        db, (struct reading){
-                .after = after, .through = through, .max = max, .recorded = true, .out = out});
-}
-
-enum err outbox_read_below(struct db *db, uint64_t watermark, struct outbox_slice *out)
-{
-    return read_slice(
-        db, (struct reading){
-                .through = watermark, .max = OUTBOX_READ_MAX, .recorded = true, .out = out});
-}
-
-enum err outbox_read_again(struct db *db, uint64_t after, uint64_t through, size_t max,
-                           struct outbox_slice *out)
-{
-    return read_slice(db, (struct reading){.after = after,
-                                           .through = through,
-                                           .max = max,
-                                           .again = true,
-                                           .recorded = true,
-                                           .out = out});
 }
 
 /* ---- the start ---- */
@@ -285,26 +249,26 @@ struct trimming {
     size_t removed;
 };
 
+enum err outbox_count(struct tx *tx, struct str type, const char *state, int64_t n)
+{
+    return tx_exec(tx,
+                   "INSERT INTO event_counts (type, state, count) VALUES ($1, $2, $3) "
+                   "ON CONFLICT (type, state) DO UPDATE "
+                   "SET count = event_counts.count + excluded.count",
+                   DB_ARGS(DB_TEXT(type), DB_TEXT(str_of(state)), DB_I64(n)), NULL);
+}
+
 static enum err count_archived(struct tx *tx, const uint64_t *by_type)
 {
     enum err e = OK;
-    for (int type = 0; !e && type < EVENT_TYPE_COUNT; type++) {
-        if (by_type[type] == 0)
-            continue;
-        e = tx_exec(
-            tx,
-            "INSERT INTO event_counts (type, state, count) VALUES ($1, "
-            "'archived', $2) "
-            "ON CONFLICT (type, state) DO UPDATE "
-            "SET count = event_counts.count + excluded.count",
-            DB_ARGS(DB_TEXT(str_of(event_wire_name((enum event_type)type))), DB_I64(by_type[type])),
-            NULL);
-    }
+    for (int type = 0; !e && type < EVENT_TYPE_COUNT; type++)
+        if (by_type[type])
+            e = outbox_count(tx, str_of(event_wire_name((enum event_type)type)), "archived",
+                             (int64_t)by_type[type]);
     return e;
 }
 
-/* Whoever reads the outbox from outside learns from it that something is gone.
- */
+/* Readers of the outbox from outside learn from it that something is gone. */
 static enum err save_archived(struct tx *tx, uint64_t last)
 {
     char text[ID_TEXT_MAX];

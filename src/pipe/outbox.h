@@ -21,18 +21,15 @@ struct outbox_slice {
     size_t recorded_count;
 };
 
-/* Claims pending rows with after < id ≤ through. */
-enum err outbox_read_pending(struct db *db, uint64_t after, uint64_t through, size_t max,
-                             struct outbox_slice *out);
-/* The same, with what the delivery store has of them: for whoever begins to lead. */
-enum err outbox_read_found(struct db *db, uint64_t after, uint64_t through, size_t max,
-                           struct outbox_slice *out);
-/* Pending rows at or below the watermark, with what the delivery store has of them. */
-enum err outbox_read_below(struct db *db, uint64_t watermark, struct outbox_slice *out);
-/* Pending and settled ones, with what the delivery store has of them: after a restart,
- * for the views. */
-enum err outbox_read_again(struct db *db, uint64_t after, uint64_t through, size_t max,
-                           struct outbox_slice *out);
+enum outbox_read {
+    OUTBOX_READ_PENDING, /* pending rows */
+    OUTBOX_READ_FOUND,   /* the same, with what the delivery store has of them: for a node that
+                            begins to lead, and for released events */
+    OUTBOX_READ_AGAIN,   /* settled rows, too: after a restart, for the views */
+};
+/* Rows with after < id ≤ through, the first at most `max`. */
+enum err outbox_read(struct db *db, enum outbox_read what, uint64_t after, uint64_t through,
+                     size_t max, struct outbox_slice *out);
 
 struct outbox_found {
     uint64_t watermark, first, last;  /* first: above the start; 0 where there is none */
@@ -57,6 +54,8 @@ enum err outbox_settle(outbox_write write, void *ctx, uint64_t after, uint64_t t
 enum err outbox_trim(outbox_write write, void *ctx, uint64_t *after, uint64_t through, size_t slice,
                      size_t *removed);
 
+/* Adds to how many events of the type are "settled" or "archived". */
+enum err outbox_count(struct tx *tx, struct str type, const char *state, int64_t n);
 struct outbox_totals {
     uint64_t settled, archived;
 };

@@ -18,7 +18,7 @@
 #include "base/check.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "pipe/lock.h"
+#include "base/sync.h"
 #include "pipe/state.h"
 
 enum {
@@ -40,7 +40,7 @@ void recorder_init(struct recorder *b)
     b->entries = calloc(b->capacity, sizeof *b->entries);
     map_init(&b->retrying, sizeof(struct recorder_retry), sizeof(uint64_t));
     CHECK(b->entries && map_reserve(&b->retrying, RETRIES_MAX));
-    lock_init(&b->lock);
+    lock_init_spinning(&b->lock);
 }
 
 void recorder_done(struct recorder *b)

@@ -178,7 +178,8 @@ static bool poll_table(struct engine *g, int64_t now_us, int64_t *due_us)
     if (atomic_load(&g->released) > 0 || !relay_may_read(r, now_us, due_us))
         return false;
     r->traced = 0;
-    enum err e = outbox_read_below(g->env.db, atomic_load(&g->watermark.saved), &r->slice);
+    enum err e = outbox_read(g->env.db, OUTBOX_READ_FOUND, 0, atomic_load(&g->watermark.saved),
+                             OUTBOX_READ_MAX, &r->slice);
     if (!e)
         e = relay_apply_slice(g);
     if (e) {

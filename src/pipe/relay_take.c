@@ -168,14 +168,14 @@ enum err relay_apply_slice(struct engine *g)
     return g->config.shared && g->apply && n ? g->apply(g->apply_ctx, readable, n) : OK;
 }
 
+/* Views that outlive the process have what is settled. */
 static enum err read_table(struct engine *g, bool again, uint64_t through, size_t max)
 {
     struct relay *r = &g->relay;
-    if (!again)
-        return outbox_read_pending(g->env.db, r->taken, through, max, &r->slice);
-    if (g->config.shared) /* views that outlive the process have what is settled */
-        return outbox_read_found(g->env.db, r->taken, through, max, &r->slice);
-    return outbox_read_again(g->env.db, r->taken, through, max, &r->slice);
+    enum outbox_read what = !again             ? OUTBOX_READ_PENDING
+                            : g->config.shared ? OUTBOX_READ_FOUND
+                                               : OUTBOX_READ_AGAIN;
+    return outbox_read(g->env.db, what, r->taken, through, max, &r->slice);
 }
 
 /* What was read up to the horizon is all there is for now. */

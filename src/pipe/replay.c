@@ -21,7 +21,7 @@
 #include "base/check.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "pipe/lock.h"
+#include "base/sync.h"
 #include "pipe/replay_state.h"
 
 enum {
@@ -47,7 +47,7 @@ struct replays *replays_new(struct db *db, struct clock *clock, const struct rul
     r->rules = rules;
     r->rule_count = rule_count;
     r->host = host;
-    lock_init(&r->lock);
+    lock_init_spinning(&r->lock);
     atomic_store(&r->poked, true); /* what was running before the start goes on */
     return r;
 }

@@ -18,9 +18,7 @@ struct save {
 static enum err run_save(struct tx *tx, void *arg)
 {
     const struct save *x = arg;
-    enum err e = x->paused
-                     ? job_advance_open(tx, x->job, x->position, &x->counts, x->note, x->now_ms)
-                     : job_advance(tx, x->job, x->position, &x->counts, x->note, x->now_ms);
+    enum err e = job_advance(tx, x->job, x->position, &x->counts, x->note, x->paused, x->now_ms);
     return e || !x->finish ? e : job_set_state(tx, x->job, JOB_DONE, NULL, x->now_ms);
 }
 

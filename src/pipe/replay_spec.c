@@ -31,10 +31,7 @@ static bool refuse(struct parsing *p, const char *format, ...)
     vsnprintf(p->why, WHY_MAX, format, args);
     va_end(args);
     /* When it had to be cut, not through the middle of a character. */
-    struct str s = str_of(p->why);
-    while (s.len > 0 && !str_is_utf8(s))
-        s.len--;
-    p->why[s.len] = '\0';
+    p->why[str_cut(str_of(p->why), WHY_MAX).len] = '\0';
     return false;
 }
 
@@ -65,35 +62,38 @@ static void add_name(struct names *names, const char *name)
         names->len += (size_t)n;
 }
 
-static bool is_consumer(const struct parsing *p, const struct rule *rule)
+/* What the rules name: all consumers, and the types and outside channels of the chosen one. */
+enum named { CONSUMERS, TYPES, CHANNELS };
+
+/* NULL: the rule names nothing of that kind. */
+static const char *name_in(const struct parsing *p, const struct rule *rule, enum named kind)
 {
-    return strcmp(rule->consumer, p->out->consumer) == 0;
+    if (kind == CONSUMERS)
+        return rule->consumer;
+    if (strcmp(rule->consumer, p->out->consumer) != 0)
+        return NULL;
+    if (kind == TYPES)
+        return event_wire_name(rule->on);
+    return rule->effect == EFFECT_OUTSIDE ? rule->channel : NULL;
 }
 
-static struct names consumers(const struct parsing *p)
+static bool is_known(const struct parsing *p, enum named kind, const char *name)
 {
-    struct names names = {.len = 0};
-    for (size_t i = 0; i < p->rule_count; i++)
-        add_name(&names, p->rules[i].consumer);
-    return names;
-}
-
-static struct names types(const struct parsing *p)
-{
-    struct names names = {.len = 0};
     for (size_t i = 0; i < p->rule_count; i++) {
-        if (is_consumer(p, &p->rules[i]))
-            add_name(&names, event_wire_name(p->rules[i].on));
+        const char *known = name_in(p, &p->rules[i], kind);
+        if (known && strcmp(known, name) == 0)
+            return true;
     }
-    return names;
+    return false;
 }
 
-static struct names channels(const struct parsing *p)
+static struct names known_names(const struct parsing *p, enum named kind)
 {
     struct names names = {.len = 0};
     for (size_t i = 0; i < p->rule_count; i++) {
-        if (is_consumer(p, &p->rules[i]) && p->rules[i].effect == EFFECT_OUTSIDE)
-            add_name(&names, p->rules[i].channel);
+        const char *known = name_in(p, &p->rules[i], kind);
+        if (known)
+            add_name(&names, known);
     }
     return names;
 }
@@ -113,30 +113,20 @@ static bool read_text(struct parsing *p, const char *field, const json_t *value,
 
 static bool read_consumer(struct parsing *p, const char *field, const json_t *value)
 {
-    struct names known = consumers(p);
+    struct names known = known_names(p, CONSUMERS);
     if (!value)
         return refuse(p, "%s: required; one of: %s", field, known.text);
-    if (!read_text(p, field, value, p->out->consumer, sizeof p->out->consumer))
-        return false;
-    for (size_t i = 0; i < p->rule_count; i++) {
-        if (is_consumer(p, &p->rules[i]))
-            return true;
-    }
-    return refuse(p, "%s: there is no \"%s\"; one of: %s", field, p->out->consumer, known.text);
+    return read_text(p, field, value, p->out->consumer, sizeof p->out->consumer) &&
+           (is_known(p, CONSUMERS, p->out->consumer) ||
+            refuse(p, "%s: there is no \"%s\"; one of: %s", field, p->out->consumer, known.text));
 }
 
 static bool read_type(struct parsing *p, const char *field, const json_t *value)
 {
-    if (!read_text(p, field, value, p->out->type, sizeof p->out->type))
-        return false;
-    for (size_t i = 0; i < p->rule_count; i++) {
-        if (is_consumer(p, &p->rules[i]) &&
-            strcmp(event_wire_name(p->rules[i].on), p->out->type) == 0)
-            return true;
-    }
-    struct names known = types(p);
-    return refuse(p, "%s: %s gets no \"%s\"; it gets: %s", field, p->out->consumer, p->out->type,
-                  known.text);
+    return read_text(p, field, value, p->out->type, sizeof p->out->type) &&
+           (is_known(p, TYPES, p->out->type) ||
+            refuse(p, "%s: %s gets no \"%s\"; it gets: %s", field, p->out->consumer, p->out->type,
+                   known_names(p, TYPES).text));
 }
 
 static bool read_time(struct parsing *p, const char *field, const json_t *value, int64_t *out)
@@ -188,16 +178,10 @@ static bool read_allow(struct parsing *p, const char *field, const json_t *value
         char *channel = out->allow[at];
         if (!read_text(p, field, json_array_get(value, at), channel, sizeof out->allow[0]))
             return false;
-        bool known = false;
-        for (size_t i = 0; i < p->rule_count; i++)
-            known =
-                known || (is_consumer(p, &p->rules[i]) && p->rules[i].effect == EFFECT_OUTSIDE &&
-                          strcmp(p->rules[i].channel, channel) == 0);
-        if (!known) {
-            struct names names = channels(p);
+        struct names names = known_names(p, CHANNELS);
+        if (!is_known(p, CHANNELS, channel))
             return refuse(p, "%s: %s does not use \"%s\"; it uses: %s", field, out->consumer,
                           channel, names.len > 0 ? names.text : "no outside channel");
-        }
     }
     out->allow_count = json_array_size(value);
     return true;

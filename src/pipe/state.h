@@ -186,8 +186,9 @@ bool engine_may_lead(struct engine *g);
 bool engine_peek(struct engine *g);
 /* False: a work item of this term is a former leader's. Learns of new ones. */
 bool engine_knows_term(struct engine *g, uint64_t term);
-/* A leader's write: shared, it happens only while its term is the one in truth. */
-enum err engine_write(struct engine *g, tx_fn run, void *arg);
+/* A leader's write: shared, it happens only while its term is the one in truth. Takes the engine as
+ * a context, so that it can be handed on. */
+enum err engine_write(void *engine, tx_fn run, void *arg);
 /* Makes what the workers did to remote views safe. OK at once for views that are not. */
 enum err engine_save_views(struct engine *g);
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "pipe/lock.h"
+#include "base/sync.h"
 
 enum { CHUNK = 4096 };
 
@@ -46,7 +46,7 @@ void trace_init(struct trace *t, size_t capacity)
         size *= 2;
     *t = (struct trace){.capacity = size, .records = calloc(size, sizeof *t->records)};
     CHECK(t->records);
-    lock_init(&t->lock);
+    lock_init_spinning(&t->lock);
 }
 
 void trace_done(struct trace *t)

@@ -28,11 +28,6 @@ void watermark_init(struct watermark *m)
         .save_after_us = INT64_MIN, .clean_after_us = INT64_MIN, .log_after_us = INT64_MIN};
 }
 
-static enum err write_watermark(void *ctx, tx_fn run, void *arg)
-{
-    return engine_write(ctx, run, arg);
-}
-
 static void watermark_log(struct watermark *m, int64_t now_us, const char *message, enum err e)
 {
     if (now_us < m->log_after_us)
@@ -76,7 +71,7 @@ static bool settle(struct engine *g, int64_t now_us)
     if (through <= saved)
         return false;
     FAULT(done_before_watermark);
-    e = outbox_settle(write_watermark, g, saved, through, SETTLE_SLICE, &saved);
+    e = outbox_settle(engine_write, g, saved, through, SETTLE_SLICE, &saved);
     if (e) {
         watermark_log(m, now_us, "the watermark cannot be saved", e);
         return false;
@@ -105,8 +100,7 @@ static bool trim(struct engine *g, int64_t now_us)
         return false;
     FAULT(outbox_before_trim);
     size_t removed;
-    enum err e =
-        outbox_trim(write_watermark, g, &m->trimmed, through, g->config.trim_slice, &removed);
+    enum err e = outbox_trim(engine_write, g, &m->trimmed, through, g->config.trim_slice, &removed);
     if (e) {
         watermark_log(m, now_us, "the outbox cannot be trimmed", e);
         return false;

@@ -20,11 +20,8 @@ enum err tx_fail(struct tx *tx, enum err kind, const char *format, ...)
     /* A detail goes into an answer: when it had to be cut, not through the middle of a character.
      */
     size_t len = strlen(tx->detail);
-    if (n < 0 || (size_t)n > len) {
-        while (len > 0 && !str_is_utf8((struct str){tx->detail, len}))
-            len--;
-        tx->detail[len] = '\0';
-    }
+    if (n < 0 || (size_t)n > len)
+        tx->detail[str_cut(str_of(tx->detail), len).len] = '\0';
     return kind;
 }
 
@@ -69,6 +66,27 @@ bool db_is_null(struct db_rows *rows, int column)
 enum err db_rows_done(struct db_rows *rows)
 {
     return rows->tx->db->ops->rows_done(rows);
+}
+
+enum err tx_get_rows(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                     db_row_reader read, void *out, size_t size, size_t max, size_t *count)
+{
+    struct db_rows rows;
+    *count = 0;
+    enum err error = tx_query(tx, sql, args, n, &rows);
+    if (error)
+        return error;
+    for (; *count < max && db_next(&rows); ++*count)
+        read(&rows, (char *)out + *count * size);
+    return db_rows_done(&rows);
+}
+
+enum err tx_get_row(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                    db_row_reader read, void *out)
+{
+    size_t found;
+    enum err error = tx_get_rows(tx, sql, args, n, read, out, 0, 1, &found);
+    return error || found ? error : ERR_NOT_FOUND;
 }
 
 enum err tx_get_numbers(struct tx *tx, const char *sql, const struct db_value *args, size_t n,

@@ -116,6 +116,14 @@ struct str db_text(struct db_rows *rows, int column); /* NULL reads as {NULL, 0}
 bool db_is_null(struct db_rows *rows, int column);
 enum err db_rows_done(struct db_rows *rows); /* the error that ended the rows, if any */
 
+/* At most `max` rows, each read by `read` into a place of its own: `out` has places of `size`
+ * bytes. *count: how many. */
+typedef void (*db_row_reader)(struct db_rows *rows, void *out);
+enum err tx_get_rows(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                     db_row_reader read, void *out, size_t size, size_t max, size_t *count);
+/* One row. ERR_NOT_FOUND when there is none: `out` stays as it is. */
+enum err tx_get_row(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                    db_row_reader read, void *out);
 /* One row of numbers, NULL read as 0. ERR_NOT_FOUND when there is no row: `out` stays as it is. */
 enum err tx_get_numbers(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
                         int64_t *out, size_t columns);

@@ -262,6 +262,30 @@ static void test_base64url_round_trip(void **state)
     }
 }
 
+static void test_cuts_between_characters(void **state)
+{
+    (void)state;
+    struct str euros = STR("a\xe2\x82\xac\xe2\x82\xac");
+    assert_int_equal(str_cut(euros, 100).len, 7);
+    assert_int_equal(str_cut(euros, 6).len, 4);
+    assert_int_equal(str_cut(euros, 4).len, 4);
+    assert_int_equal(str_cut(euros, 3).len, 1);
+    assert_int_equal(str_cut(euros, 0).len, 0);
+    assert_int_equal(str_cut(STR("ab\xff"), 100).len, 2);
+}
+
+static void test_copies_what_fits(void **state)
+{
+    (void)state;
+    char out[4] = "xxx";
+    str_copy(out, sizeof out, STR("abcdef"));
+    assert_string_equal(out, "abc");
+    str_copy(out, sizeof out, STR("abc"));
+    assert_string_equal(out, "abc");
+    str_copy(out, sizeof out, (struct str){NULL, 0});
+    assert_string_equal(out, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +293,8 @@ int main(void)
         cmocka_unit_test(test_trims_and_splits),
         cmocka_unit_test(test_parses_numbers),
         cmocka_unit_test(test_accepts_valid_utf8_only),
+        cmocka_unit_test(test_cuts_between_characters),
+        cmocka_unit_test(test_copies_what_fits),
         cmocka_unit_test(test_every_code_point_is_right),
         cmocka_unit_test(test_decodes_urls),
         cmocka_unit_test(test_hex),

@@ -66,8 +66,7 @@ static enum err run_get(struct tx *tx, void *arg)
 static enum err run_advance(struct tx *tx, void *arg)
 {
     struct call *c = arg;
-    return c->open ? job_advance_open(tx, c->id, c->position, &c->add, c->note, c->now_ms)
-                   : job_advance(tx, c->id, c->position, &c->add, c->note, c->now_ms);
+    return job_advance(tx, c->id, c->position, &c->add, c->note, c->open, c->now_ms);
 }
 
 static enum err run_set_state(struct tx *tx, void *arg)

@@ -51,7 +51,7 @@ static void rows_come_back_as_the_events_they_were(void **state)
     uint64_t first = world_commit_value(&w, EVENT_FOLLOW_CREATED, 5, 77, -3);
     uint64_t second = world_commit(&w, EVENT_POST_CREATED, 6, 1);
     world_commit(&w, EVENT_POST_LIKED, 6, 0); /* passing: leaves no row */
-    assert_int_equal(outbox_read_pending(&w.db, 0, INT64_MAX, 5, &slice), OK);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_PENDING, 0, INT64_MAX, 5, &slice), OK);
     assert_int_equal(slice.count, 2);
     assert_int_equal(slice.events[0].id, first);
     assert_int_equal(slice.events[0].type, EVENT_FOLLOW_CREATED);
@@ -60,9 +60,9 @@ static void rows_come_back_as_the_events_they_were(void **state)
     assert_int_equal(slice.events[0].value, -3);
     assert_int_equal(slice.states[0], OUTBOX_PENDING);
     assert_int_equal(slice.events[1].id, second);
-    assert_int_equal(outbox_read_pending(&w.db, first, second - 1, 5, &slice), OK);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_PENDING, first, second - 1, 5, &slice), OK);
     assert_int_equal(slice.count, 0); /* above `after`, up to `through` */
-    assert_int_equal(outbox_read_pending(&w.db, first - 1, second, 1, &slice), OK);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_PENDING, first - 1, second, 1, &slice), OK);
     assert_int_equal(slice.count, 1);
     assert_int_equal(slice.events[0].id, first);
 }
@@ -71,9 +71,9 @@ static void a_slice_has_a_limit(void **state)
 {
     (void)state;
     commit_many(OUTBOX_READ_MAX + 10);
-    assert_int_equal(outbox_read_pending(&w.db, 0, INT64_MAX, 100000, &slice), OK);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_PENDING, 0, INT64_MAX, 100000, &slice), OK);
     assert_int_equal(slice.count, OUTBOX_READ_MAX);
-    assert_int_equal(outbox_read_again(&w.db, 0, INT64_MAX, 100000, &slice), OK);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_AGAIN, 0, INT64_MAX, 100000, &slice), OK);
     assert_int_equal(slice.count, OUTBOX_READ_MAX);
 }
 
@@ -83,7 +83,7 @@ static void strange_rows_are_told_apart(void **state)
     world_do(&w, "INSERT INTO outbox (id, type, version, payload) VALUES "
                  "(1, 'future.thing', 1, '{}'), (2, 'post.created', 99, '{}'), "
                  "(3, 'post.created', 1, 'x')");
-    assert_int_equal(outbox_read_pending(&w.db, 0, INT64_MAX, 5, &slice), OK);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_PENDING, 0, INT64_MAX, 5, &slice), OK);
     assert_int_equal(slice.count, 3);
     const int64_t why[] = {EVENT_UNKNOWN_TYPE, EVENT_UNKNOWN_VERSION, EVENT_DAMAGED};
     for (size_t i = 0; i < 3; i++) {
@@ -100,10 +100,10 @@ static void claims_are_by_state_whatever_the_id(void **state)
     world_do(&w, "UPDATE outbox SET state = 1 WHERE id IN "
                  "(SELECT id FROM outbox ORDER BY id LIMIT 2 OFFSET 1)");
     world_do(&w, "UPDATE outbox SET state = 2 WHERE id = (SELECT MAX(id) FROM outbox)");
-    assert_int_equal(outbox_read_pending(&w.db, 0, INT64_MAX, 9, &slice), OK);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_PENDING, 0, INT64_MAX, 9, &slice), OK);
     assert_int_equal(slice.count, 1);
     assert_int_equal(slice.events[0].id, w.committed[0]);
-    assert_int_equal(outbox_read_again(&w.db, 0, INT64_MAX, 9, &slice), OK);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_AGAIN, 0, INT64_MAX, 9, &slice), OK);
     assert_int_equal(slice.count, 3); /* settled ones, too; parked ones never */
     assert_int_equal(slice.states[1], OUTBOX_SETTLED);
 }
@@ -127,11 +127,12 @@ static void reading_again_tells_what_the_delivery_store_has(void **state)
     (void)state;
     commit_many(3);
     assert_int_equal(db_write(&w.db, record_one, &w.committed[1], NULL), OK);
-    assert_int_equal(outbox_read_again(&w.db, 0, INT64_MAX, 9, &slice), OK);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_AGAIN, 0, INT64_MAX, 9, &slice), OK);
     assert_int_equal(slice.recorded_count, 1);
     assert_int_equal(slice.recorded[0].event, w.committed[1]);
     assert_string_equal(slice.recorded[0].consumer, "timelines");
-    assert_int_equal(outbox_read_again(&w.db, w.committed[1], INT64_MAX, 9, &slice), OK);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_AGAIN, w.committed[1], INT64_MAX, 9, &slice),
+                     OK);
     assert_int_equal(slice.recorded_count, 0);
 }
 
@@ -141,7 +142,8 @@ static void a_read_that_fails_gives_nothing(void **state)
     commit_many(3);
     w.faults->reads_fail = true;
     slice.count = 77;
-    assert_int_equal(outbox_read_pending(&w.db, 0, INT64_MAX, 9, &slice), ERR_UNAVAILABLE);
+    assert_int_equal(outbox_read(&w.db, OUTBOX_READ_PENDING, 0, INT64_MAX, 9, &slice),
+                     ERR_UNAVAILABLE);
     assert_int_equal(slice.count, 0);
     struct outbox_found found;
     assert_int_equal(outbox_look(&w.db, 0, &found), ERR_UNAVAILABLE);
