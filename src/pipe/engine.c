@@ -212,6 +212,15 @@ bool engine_may_log(_Atomic int64_t *log_after_us, int64_t now_us)
            atomic_compare_exchange_strong(log_after_us, &after, now_us + LOG_AGAIN_US);
 }
 
+void engine_complain(int64_t *log_after_us, int64_t now_us, const char *message,
+                     struct log_field field)
+{
+    if (now_us < *log_after_us)
+        return;
+    *log_after_us = now_us + LOG_AGAIN_US;
+    log_error(message, field);
+}
+
 /* ---- the start ---- */
 
 struct redoing {
@@ -359,19 +368,14 @@ static int64_t replay_step(struct engine *g)
     }
     atomic_store(&g->asleep[ENGINE_REPLAYS], true);
     int64_t due_us = replays_step(g->replays);
-    return g->config.shared && g->jobs_after_us < due_us ? g->jobs_after_us : due_us;
+    if (g->config.shared)
+        due_by(&due_us, g->jobs_after_us);
+    return due_us;
 }
 
 int64_t engine_replay_step(struct engine *g)
 {
-    int64_t due_us;
-    if (!engine_enter_leading(g, &due_us)) {
-        atomic_store(&g->asleep[ENGINE_REPLAYS], true);
-        return due_us;
-    }
-    due_us = replay_step(g);
-    engine_exit(g);
-    return due_us;
+    return engine_lead_step(g, &g->asleep[ENGINE_REPLAYS], replay_step);
 }
 
 void engine_jobs_changed(struct engine *g)

@@ -17,6 +17,21 @@ struct inflight_exit exit_of(const struct bus_message *m, enum exit_how how)
                                   .how = how};
 }
 
+struct delivery_record record_of(const struct engine *g, const struct bus_message *m,
+                                 enum record_kind kind)
+{
+    const struct rule *rule = &g->rules[m->rule];
+    return (struct delivery_record){.kind = kind,
+                                    .delivery = is_retry(m->kind) ? m->owner : 0,
+                                    .event = m->event,
+                                    .consumer = rule->consumer,
+                                    .lane = rule->lane,
+                                    .order_key = lane_is_ordered(rule->lane) ? m->event.actor : 0,
+                                    .cursor = m->cursor,
+                                    .until = m->until,
+                                    .replay = m->replay};
+}
+
 static void tell_deliveries(struct engine *g, const struct recorder_entry *entry)
 {
     recorder_add(&g->recorder, entry, true);

@@ -300,24 +300,6 @@ enum out_of_band_result inflight_begin_out_of_band(struct inflight *f,
     return result;
 }
 
-bool inflight_add(struct inflight *f, const struct bus_message *m,
-                  const struct audience_cursor *cursor, int64_t now_us)
-{
-    pthread_mutex_lock(&f->lock);
-    bool add = inflight_find(f, m, m->cursor.after) != INFLIGHT_NONE &&
-               inflight_find_item(f, m->slot, m->event.id, m->rule, (unsigned)cursor->part,
-                                  cursor->after) == INFLIGHT_NONE;
-    if (add) {
-        uint32_t item =
-            inflight_add_item(f, (uint32_t)m->slot, m->rule, (enum lane)m->lane, cursor, m->until);
-        CHECK(!inflight_is_ordered(f, item_at(f, item)));
-        item_at(f, item)->state = ITEM_RUNNING;
-        item_at(f, item)->sent_us = now_us;
-    }
-    pthread_mutex_unlock(&f->lock);
-    return add;
-}
-
 static void add_totals(struct inflight_totals *to, const struct inflight_totals *add)
 {
     to->members += add->members;
@@ -355,12 +337,12 @@ bool inflight_move(struct inflight *f, const struct bus_message *m,
                    int64_t now_us)
 {
     pthread_mutex_lock(&f->lock);
-    uint32_t item = inflight_find(f, m, m->cursor.after);
-    bool out = item != INFLIGHT_NONE && item_at(f, item)->state == ITEM_RUNNING;
-    if (out)
+    uint32_t item;
+    bool running = inflight_find_running(f, m, &item) != NULL;
+    if (running)
         inflight_move_item(f, item, cursor, add, now_us);
     pthread_mutex_unlock(&f->lock);
-    return out;
+    return running;
 }
 
 /* ---- leaving ---- */
@@ -388,9 +370,10 @@ void inflight_split(struct inflight *f, const struct bus_message *m, int64_t act
                     int64_t started_ms)
 {
     pthread_mutex_lock(&f->lock);
-    uint32_t item = inflight_find(f, m, m->cursor.after);
-    if (item != INFLIGHT_NONE && item_at(f, item)->state == ITEM_RUNNING) {
-        uint32_t slot = item_at(f, item)->slot;
+    uint32_t item;
+    const struct work_item *u = inflight_find_running(f, m, &item);
+    if (u) {
+        uint32_t slot = u->slot;
         struct inflight_slot *s = inflight_slot(f, slot);
         struct audience_cursor cursor = {.active_since_ms = active_since_ms,
                                          .started_ms = started_ms};

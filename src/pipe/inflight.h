@@ -250,16 +250,14 @@ bool inflight_take_up(struct inflight *f, const struct bus_message *m);
 void inflight_put_down(struct inflight *f, const struct bus_message *m);
 /* Its delivery failed and waits for the delivery store: copies of its message are duplicates from
  * now on. False: it is not out. */
-bool inflight_fail(struct inflight *f, const struct bus_message *m);
+struct inflight_failure {
+    uint32_t tries; /* failed ones of its delivery that are in the delivery store */
+    uint64_t until; /* as inflight_until */
+    bool moved;     /* a part of its event was delivered already */
+};
+bool inflight_fail(struct inflight *f, const struct bus_message *m, struct inflight_failure *out);
 /* The delivery store had no room for it: out again. */
 void inflight_unfail(struct inflight *f, const struct bus_message *m);
-/* Failed tries of its delivery that are in the delivery store. */
-uint32_t inflight_tries(struct inflight *f, const struct bus_message *m);
-/* The walk goes on at `cursor` in a work item of its own, RUNNING. False: not in flight,
- * or there already.
- */
-bool inflight_add(struct inflight *f, const struct bus_message *m,
-                  const struct audience_cursor *cursor, int64_t now_us);
 /* The work item itself goes on at `cursor`, with `add` done; what failed further up counts no more.
  * False: not in flight. */
 bool inflight_move(struct inflight *f, const struct bus_message *m,
@@ -269,12 +267,10 @@ bool inflight_move(struct inflight *f, const struct bus_message *m,
  * then the rest. */
 void inflight_split(struct inflight *f, const struct bus_message *m, int64_t active_since_ms,
                     int64_t started_ms);
-/* The three below are for workers that are told of, perhaps late, twice or not at all: the work
- * item remembers whether, and where, its walk goes on elsewhere. */
 /* Is it out? */
 bool inflight_is_running(struct inflight *f, const struct bus_message *m);
-/* As inflight_add, once for each work item, and not while its event's deliveries fail or where only
- * one may be at work. */
+/* The walk goes on at `cursor` in a work item of its own, RUNNING: once for each work item, and not
+ * while its event's deliveries fail or where only one may be at work. False: it does not. */
 bool inflight_hand_on(struct inflight *f, const struct bus_message *m,
                       const struct audience_cursor *cursor, int64_t now_us);
 /* The work item is delivered up to `cursor`, where its walk should have been handed on. True: it
@@ -282,8 +278,6 @@ bool inflight_hand_on(struct inflight *f, const struct bus_message *m,
 bool inflight_go_on(struct inflight *f, const struct bus_message *m,
                     const struct audience_cursor *cursor, const struct inflight_totals *add,
                     int64_t now_us);
-/* Was a part of its event delivered already? */
-bool inflight_has_moved(struct inflight *f, const struct bus_message *m);
 /* Where the work item ends: where its walk was handed on, or as in its message. */
 uint64_t inflight_until(struct inflight *f, const struct bus_message *m);
 /* True: the relay may have something to do (a slot or a work item that is ready). */

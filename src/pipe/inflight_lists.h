@@ -148,6 +148,9 @@ uint32_t inflight_find_item(struct inflight *f, uint64_t slot, uint64_t event, u
                             unsigned part, uint64_t after);
 /* The one that a message stands for; also by any other place in its walk. */
 uint32_t inflight_find(struct inflight *f, const struct bus_message *m, uint64_t after);
+/* The one that a message stands for, if it is RUNNING, or NULL. */
+struct work_item *inflight_find_running(struct inflight *f, const struct bus_message *m,
+                                        uint32_t *item);
 
 /* inflight_keys.c */
 bool inflight_is_ordered(const struct inflight *f, const struct work_item *u);

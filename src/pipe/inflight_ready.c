@@ -15,13 +15,10 @@ enum {
 void inflight_make_ready(struct inflight *f, uint32_t item)
 {
     struct work_item *u = item_at(f, item);
+    bool fresh = inflight_slot(f, u->slot)->fresh;
     u->state = ITEM_READY;
-    if (inflight_slot(f, u->slot)->fresh) {
-        push_back(f, &f->fresh[u->lane], item);
-        f->fresh_count[u->lane]++;
-    } else {
-        push_back(f, &f->ready[u->lane], item);
-    }
+    push_back(f, fresh ? &f->fresh[u->lane] : &f->ready[u->lane], item);
+    f->fresh_count[u->lane] += fresh;
 }
 
 void inflight_block_item(struct inflight *f, uint32_t item)
@@ -71,6 +68,14 @@ uint32_t inflight_find(struct inflight *f, const struct bus_message *m, uint64_t
     return inflight_find_item(f, m->slot, m->event.id, m->rule, (unsigned)m->cursor.part, after);
 }
 
+struct work_item *inflight_find_running(struct inflight *f, const struct bus_message *m,
+                                        uint32_t *item)
+{
+    *item = inflight_find(f, m, m->cursor.after);
+    struct work_item *u = *item == INFLIGHT_NONE ? NULL : item_at(f, *item);
+    return u && u->state == ITEM_RUNNING ? u : NULL;
+}
+
 static bool is_young(struct inflight *f, uint32_t item, int64_t now_us)
 {
     return inflight_slot(f, item_at(f, item)->slot)->started_us > now_us - YOUNG_US;
@@ -106,18 +111,15 @@ bool inflight_take_ready(struct inflight *f, enum lane lane, int64_t now_us,
 
 void inflight_give_back(struct inflight *f, const struct bus_message *m)
 {
+    uint32_t item;
     pthread_mutex_lock(&f->lock);
-    uint32_t item = inflight_find(f, m, m->cursor.after);
-    if (item != INFLIGHT_NONE && item_at(f, item)->state == ITEM_RUNNING) {
-        uint8_t lane = item_at(f, item)->lane;
-        item_at(f, item)->state = ITEM_READY;
-        item_at(f, item)->in_hand = false;
-        if (inflight_slot(f, item_at(f, item)->slot)->fresh) {
-            push_front(f, &f->fresh[lane], item);
-            f->fresh_count[lane]++;
-        } else {
-            push_front(f, &f->ready[lane], item);
-        }
+    struct work_item *u = inflight_find_running(f, m, &item);
+    if (u) {
+        bool fresh = inflight_slot(f, u->slot)->fresh;
+        u->state = ITEM_READY;
+        u->in_hand = false;
+        push_front(f, fresh ? &f->fresh[u->lane] : &f->ready[u->lane], item);
+        f->fresh_count[u->lane] += fresh;
     }
     pthread_mutex_unlock(&f->lock);
 }
@@ -159,14 +161,14 @@ size_t inflight_take_overdue(struct inflight *f, int64_t before_us, int64_t now_
 
 bool inflight_take_up(struct inflight *f, const struct bus_message *m)
 {
+    uint32_t item;
     pthread_mutex_lock(&f->lock);
-    uint32_t item = inflight_find(f, m, m->cursor.after);
-    bool out = item != INFLIGHT_NONE && item_at(f, item)->state == ITEM_RUNNING &&
-               !item_at(f, item)->in_hand;
-    if (out)
-        item_at(f, item)->in_hand = true;
+    struct work_item *u = inflight_find_running(f, m, &item);
+    bool taken = u && !u->in_hand;
+    if (taken)
+        u->in_hand = true;
     pthread_mutex_unlock(&f->lock);
-    return out;
+    return taken;
 }
 
 void inflight_put_down(struct inflight *f, const struct bus_message *m)

@@ -1,15 +1,14 @@
-/* The inflight set of a leader whose work items are worked on by other nodes, too; and, for all,
- * what becomes of a work item whose delivery failed.
+/* Walks that go on elsewhere, and what becomes of a work item whose delivery failed.
  *
- * What such a worker did is told by reports, which come late, in another order, twice or never, and
- * a work item that nobody told of for too long is with two workers at a time. So a work item knows
- * whether, and where, its walk was handed on. When its page is delivered and the walk was not
- * handed on at that very spot (the report was lost, was overtaken, or another worker's page ended
- * elsewhere), the work item itself goes on there: at worst a few members are met twice, never is
- * one left out.
+ * What a worker of another node did is told by reports, which come late, in another order, twice or
+ * never, and a work item that nobody told of for too long is with two workers at a time. So a work
+ * item knows whether, and where, its walk was handed on. When its page is delivered and the walk
+ * was not handed on at that very spot (the report was lost, was overtaken, or another worker's page
+ * ended elsewhere), the work item itself goes on there: at worst a few members are met twice, never
+ * is one left out.
  *
- * A work item that is not RUNNING any more has been spoken of by somebody else; what comes after is
- * passed over. */
+ * A work item that is not RUNNING any more has been spoken of by another worker; what comes after
+ * is passed over. */
 #include "pipe/inflight_lists.h"
 
 void inflight_clear(struct inflight *f)
@@ -28,21 +27,11 @@ void inflight_clear(struct inflight *f)
     f->uses_from = uses;
 }
 
-/* Under the lock. */
-static struct work_item *find_running(struct inflight *f, const struct bus_message *m,
-                                      uint32_t *item)
-{
-    *item = inflight_find(f, m, m->cursor.after);
-    if (*item == INFLIGHT_NONE || item_at(f, *item)->state != ITEM_RUNNING)
-        return NULL;
-    return item_at(f, *item);
-}
-
 bool inflight_is_running(struct inflight *f, const struct bus_message *m)
 {
     uint32_t item;
     pthread_mutex_lock(&f->lock);
-    bool out = find_running(f, m, &item) != NULL;
+    bool out = inflight_find_running(f, m, &item) != NULL;
     pthread_mutex_unlock(&f->lock);
     return out;
 }
@@ -63,7 +52,7 @@ bool inflight_hand_on(struct inflight *f, const struct bus_message *m,
     uint32_t item;
     bool added = false;
     pthread_mutex_lock(&f->lock);
-    struct work_item *u = find_running(f, m, &item);
+    struct work_item *u = inflight_find_running(f, m, &item);
     if (u && may_be_handed_on(f, u)) {
         u->handed_on = true;
         u->next = cursor->after;
@@ -84,7 +73,7 @@ bool inflight_go_on(struct inflight *f, const struct bus_message *m,
 {
     uint32_t item;
     pthread_mutex_lock(&f->lock);
-    struct work_item *u = find_running(f, m, &item);
+    struct work_item *u = inflight_find_running(f, m, &item);
     bool goes_on = u && !(u->handed_on && u->next == cursor->after);
     if (goes_on) {
         if (u->handed_on && u->until == 0)
@@ -95,42 +84,39 @@ bool inflight_go_on(struct inflight *f, const struct bus_message *m,
     return goes_on;
 }
 
+static uint64_t until_of(const struct work_item *u)
+{
+    return u->handed_on ? u->next : u->until;
+}
+
 uint64_t inflight_until(struct inflight *f, const struct bus_message *m)
 {
     pthread_mutex_lock(&f->lock);
     uint32_t item = inflight_find(f, m, m->cursor.after);
-    const struct work_item *u = item == INFLIGHT_NONE ? NULL : item_at(f, item);
-    uint64_t until = u && u->handed_on ? u->next : u ? u->until : m->until;
+    uint64_t until = item == INFLIGHT_NONE ? m->until : until_of(item_at(f, item));
     pthread_mutex_unlock(&f->lock);
     return until;
 }
 
-bool inflight_has_moved(struct inflight *f, const struct bus_message *m)
-{
-    pthread_mutex_lock(&f->lock);
-    uint32_t item = inflight_find(f, m, m->cursor.after);
-    bool moved = false;
-    if (item != INFLIGHT_NONE) {
-        const struct inflight_totals *t = &inflight_slot(f, item_at(f, item)->slot)->totals;
-        moved = t->members || t->delivered || t->repeated || t->skipped;
-    }
-    pthread_mutex_unlock(&f->lock);
-    return moved;
-}
-
 /* ---- failing ---- */
 
-bool inflight_fail(struct inflight *f, const struct bus_message *m)
+bool inflight_fail(struct inflight *f, const struct bus_message *m, struct inflight_failure *out)
 {
+    uint32_t item;
     pthread_mutex_lock(&f->lock);
-    uint32_t item = inflight_find(f, m, m->cursor.after);
-    bool out = item != INFLIGHT_NONE && item_at(f, item)->state == ITEM_RUNNING;
-    if (out) {
-        item_at(f, item)->state = ITEM_FAILED;
-        atomic_store(&inflight_slot(f, item_at(f, item)->slot)->failing, true);
+    struct work_item *u = inflight_find_running(f, m, &item);
+    if (u) {
+        struct inflight_slot *s = inflight_slot(f, u->slot);
+        const struct inflight_totals *t = &s->totals;
+        u->state = ITEM_FAILED;
+        atomic_store(&s->failing, true);
+        *out = (struct inflight_failure){.tries = s->tries,
+                                         .until = until_of(u),
+                                         .moved = t->members || t->delivered || t->repeated ||
+                                                  t->skipped};
     }
     pthread_mutex_unlock(&f->lock);
-    return out;
+    return u != NULL;
 }
 
 void inflight_unfail(struct inflight *f, const struct bus_message *m)
@@ -142,13 +128,4 @@ void inflight_unfail(struct inflight *f, const struct bus_message *m)
         item_at(f, item)->in_hand = false;
     }
     pthread_mutex_unlock(&f->lock);
-}
-
-uint32_t inflight_tries(struct inflight *f, const struct bus_message *m)
-{
-    pthread_mutex_lock(&f->lock);
-    uint32_t item = inflight_find(f, m, m->cursor.after);
-    uint32_t tries = item == INFLIGHT_NONE ? 0 : inflight_slot(f, item_at(f, item)->slot)->tries;
-    pthread_mutex_unlock(&f->lock);
-    return tries;
 }

@@ -39,6 +39,29 @@ bool engine_enter_leading(struct engine *g, int64_t *again_us)
     return false;
 }
 
+int64_t engine_lead_step(struct engine *g, _Atomic bool *asleep, int64_t (*step)(struct engine *g))
+{
+    int64_t due_us;
+    if (engine_enter_leading(g, &due_us)) {
+        due_us = step(g);
+        engine_exit(g);
+    } else if (asleep) {
+        atomic_store(asleep, true);
+    }
+    return due_us;
+}
+
+int64_t engine_work_step(struct engine *g, enum engine_sleeper who,
+                         bool (*work)(struct engine *g, int64_t now_us, int64_t *due_us))
+{
+    int64_t now_us = clock_mono_us(g->env.clock), due_us = INT64_MAX;
+    if (work(g, now_us, &due_us))
+        return now_us;
+    atomic_store(&g->asleep[who], true);
+    due_us = INT64_MAX;
+    return work(g, now_us, &due_us) ? now_us : due_us;
+}
+
 bool engine_peek(struct engine *g)
 {
     if (!g->config.shared)

@@ -3,11 +3,6 @@
  * Everything here is the leader's: it has the inflight set that knows which work items there are,
  * and the delivery store. An outcome of a work item that is not out any more changes nothing:
  * somebody else has spoken of it, or its event has gone its way.
- *
- * Of a walk that goes on elsewhere while its page is delivered there are two ways. A process that
- * is alone hands on and delivers, in this order, and nothing can come between; so the page's
- * success is its work item's end. In a company of nodes the first of the two messages may get lost,
- * so the second one says where the walk went on, and the inflight set compares (inflight_shared.c).
  */
 #include "pipe/outcome.h"
 
@@ -52,47 +47,37 @@ bool outcome_allows(struct engine *g, const struct bus_message *m)
 
 /* ---- failing ---- */
 
-static void write_failure(struct engine *g, const struct bus_message *m, const struct bus_report *r,
-                          uint32_t tries, int64_t now_ms, struct delivery_record *b)
+static struct delivery_record failure_of(struct engine *g, const struct bus_message *m,
+                                         const struct bus_report *r, uint32_t tries, int64_t now_ms)
 {
     const struct rule *rule = &g->rules[m->rule];
     enum err e = (enum err)r->error;
-    b->kind = RECORD_FAIL;
-    b->delivery = is_retry(m->kind) ? m->owner : 0;
-    b->event = m->event;
-    b->consumer = rule->consumer;
-    b->lane = rule->lane;
-    b->order_key = lane_is_ordered(rule->lane) ? m->event.actor : 0;
-    b->cursor = m->cursor;
-    b->until = m->until;
-    b->replay = m->replay;
-    b->tries = (uint16_t)tries;
-    b->reason = err_name(e);
-    snprintf(b->detail, sizeof b->detail, "%s", err_title(e));
-    b->state = DELIVERY_DELAYED;
-    b->due_ms = now_ms + retry_delay_ms(tries - 1, m->event.id ^ m->cursor.after, r->asked_ms);
+    struct delivery_record b = record_of(g, m, RECORD_FAIL);
+    b.tries = (uint16_t)tries;
+    b.reason = err_name(e);
+    snprintf(b.detail, sizeof b.detail, "%s", err_title(e));
+    b.state = DELIVERY_DELAYED;
+    b.due_ms = now_ms + retry_delay_ms(tries - 1, m->event.id ^ m->cursor.after, r->asked_ms);
     if (err_class(e) == ERR_CLASS_RECONCILE)
-        b->state = DELIVERY_DEAD;
+        b.state = DELIVERY_DEAD;
     else if (tries > retry_limit(rule->priority))
-        b->state = rule->priority == PRIORITY_LOW ? DELIVERY_DROPPED : DELIVERY_DEAD;
+        b.state = rule->priority == PRIORITY_LOW ? DELIVERY_DROPPED : DELIVERY_DEAD;
+    return b;
 }
 
 static enum outcome_end fail(struct engine *g, struct outcomes *o, const struct bus_message *m,
                              const struct bus_report *r, bool on_bus)
 {
-    /* Failed ones in the delivery store. The message's own count also has those that the delivery
-     * store had no room for: they cost time, not tries. */
-    uint32_t tries = inflight_tries(&g->inflight, m) + 1;
-    struct recorder_entry entry = {.message = *m, .on_bus = on_bus, .leaves = true};
-    if (g->config.shared)
-        entry.message.until = inflight_until(&g->inflight, m);
-    else if (r->ahead)
-        entry.message.until = r->next;
-    entry.in_views = is_retry(m->kind) && g->rules[m->rule].effect == EFFECT_VIEWS &&
-                     inflight_has_moved(&g->inflight, m);
-    write_failure(g, &entry.message, r, tries, o->now_ms, &entry.delivery_record);
-    if (!inflight_fail(&g->inflight, m))
+    struct inflight_failure failure;
+    if (!inflight_fail(&g->inflight, m, &failure))
         return OUTCOME_TOLD;
+    /* The message's own count also has failures that the delivery store had no room for: they cost
+     * time, not tries. */
+    uint32_t tries = failure.tries + 1;
+    struct recorder_entry entry = {.message = *m, .on_bus = on_bus, .leaves = true};
+    entry.message.until = failure.until;
+    entry.in_views = is_retry(m->kind) && g->rules[m->rule].effect == EFFECT_VIEWS && failure.moved;
+    entry.delivery_record = failure_of(g, &entry.message, r, tries, o->now_ms);
     o->failed++;
     freshness_failed(g->freshness, m->rule, (enum lane)m->lane);
     outcome_note(o, m, TRACE_FAILED, tries, 0, err_name((enum err)r->error));
@@ -117,14 +102,13 @@ static struct inflight_totals totals_of(const struct bus_report *r)
                                     .suppressed = r->suppressed};
 }
 
-static void leave(struct engine *g, struct outcomes *o, const struct bus_message *m,
-                  const struct bus_report *r)
+static void leave(struct outcomes *o, const struct bus_message *m, const struct bus_report *r)
 {
     struct inflight_exit *x = &o->exits[o->count++];
     *x = exit_of(m, EXIT_DONE);
     x->add = totals_of(r);
     x->at_end = r->at_end;
-    x->if_running = g->config.shared;
+    x->if_running = true;
 }
 
 /* Publishes what is out in the inflight set already. The relay does it later when the bus cannot
@@ -153,24 +137,15 @@ static void hand_on(struct engine *g, struct outcomes *o, const struct bus_messa
                     const struct bus_report *r)
 {
     struct bus_message rest = rest_of(m, r->next);
-    bool added = g->config.shared ? inflight_hand_on(&g->inflight, m, &rest.cursor, o->now_us)
-                                  : inflight_add(&g->inflight, m, &rest.cursor, o->now_us);
-    if (added)
+    if (inflight_hand_on(&g->inflight, m, &rest.cursor, o->now_us))
         publish_out(g, o, &rest);
 }
 
 static void checkpoint(struct engine *g, const struct bus_message *m, uint64_t members)
 {
-    const struct rule *rule = &g->rules[m->rule];
-    struct recorder_entry entry = {.delivery_record = {.kind = RECORD_MOVE,
-                                                       .delivery = m->owner,
-                                                       .event = m->event,
-                                                       .consumer = rule->consumer,
-                                                       .lane = rule->lane,
-                                                       .cursor = m->cursor,
-                                                       .until = m->until,
-                                                       .members = (size_t)members},
-                                   .in_views = rule->effect == EFFECT_VIEWS};
+    struct recorder_entry entry = {.delivery_record = record_of(g, m, RECORD_MOVE),
+                                   .in_views = g->rules[m->rule].effect == EFFECT_VIEWS};
+    entry.delivery_record.members = (size_t)members;
     if (recorder_add(&g->recorder, &entry, false))
         engine_wake_up(g, ENGINE_RECORDER);
 }
@@ -204,7 +179,7 @@ static void leave_rest(struct engine *g, struct outcomes *o, const struct bus_me
     struct bus_message rest = rest_of(m, r->next);
     struct inflight_totals add = totals_of(r);
     if (!inflight_go_on(&g->inflight, m, &rest.cursor, &add, o->now_us)) {
-        leave(g, o, m, r);
+        leave(o, m, r);
         return;
     }
     rest.until = inflight_until(&g->inflight, &rest);
@@ -245,7 +220,7 @@ enum outcome_end outcome_apply(struct engine *g, struct outcomes *o, const struc
         if (r->ahead)
             leave_rest(g, o, m, r);
         else
-            leave(g, o, m, r);
+            leave(o, m, r);
         break;
     case REPORT_AHEAD:
         hand_on(g, o, m, r);

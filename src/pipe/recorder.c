@@ -140,26 +140,19 @@ static void record_blocked(struct engine *g, const struct bus_message *m)
     struct recorder_entry *entry = &g->recorder.batch[g->recorder.batch_count++];
     *entry = (struct recorder_entry){.message = *m, .leaves = true};
     struct delivery_record *b = &entry->delivery_record;
-    b->event = m->event;
     if (m->rule == RULE_NONE) {
         b->kind = RECORD_PARK;
+        b->event = m->event;
         b->reason = event_unread_name((enum event_unread)m->event.value);
         return;
     }
-    const struct rule *rule = &g->rules[m->rule];
-    b->consumer = rule->consumer;
-    b->lane = rule->lane;
-    b->cursor = m->cursor;
-    b->until = m->until;
-    b->replay = m->replay;
-    if (lane_is_ordered(rule->lane)) {
-        b->kind = RECORD_WAIT;
-        b->order_key = m->event.actor;
+    if (lane_is_ordered(g->rules[m->rule].lane)) {
+        *b = record_of(g, m, RECORD_WAIT);
+        b->delivery = 0;
         b->reason = "BEHIND_ITS_KEY";
         return;
     }
-    b->kind = RECORD_FAIL;
-    b->delivery = is_retry(m->kind) ? m->owner : 0;
+    *b = record_of(g, m, RECORD_FAIL);
     b->state = DELIVERY_DELAYED;
     b->tries = m->tries;
     b->due_ms = clock_wall_ms(g->env.clock) + STOPPED_LANE_MS;
@@ -420,10 +413,7 @@ static void store_failed(struct recorder *b, bool changed, int64_t now_us, const
     if (changed)
         atomic_store(&b->changed, true);
     b->write_after_us = now_us + WRITE_AGAIN_US;
-    if (now_us < b->log_after_us)
-        return;
-    b->log_after_us = now_us + LOG_AGAIN_US;
-    log_error(message, LOG_CSTR("error", err_name(e)));
+    engine_complain(&b->log_after_us, now_us, message, LOG_CSTR("error", err_name(e)));
 }
 
 /* ---- shared ---- */
@@ -490,12 +480,9 @@ static void look_for_others(struct engine *g, int64_t now_us)
         (void)check_blocked_keys(g); /* if it fails: in a second */
 }
 
-/* Writes what there is; true when it did anything. */
-static bool work(struct engine *g, int64_t now_us)
+static bool write_batch(struct engine *g, int64_t now_us)
 {
     struct recorder *b = &g->recorder;
-    if (now_us < b->write_after_us)
-        return false;
     int64_t now_ms = clock_wall_ms(g->env.clock);
     look_for_others(g, now_us);
     if (b->batch_count ==
@@ -558,25 +545,22 @@ static int64_t next_look_us(struct engine *g, int64_t now_us)
     return b->write_after_us > due_us ? b->write_after_us : due_us;
 }
 
+/* Writes what there is; true when it did anything. */
+static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
+{
+    bool worked = now_us >= g->recorder.write_after_us && write_batch(g, now_us);
+    *due_us = next_look_us(g, now_us);
+    return worked;
+}
+
 static int64_t step(struct engine *g)
 {
-    int64_t now_us = clock_mono_us(g->env.clock);
-    if (work(g, now_us))
-        return now_us;
-    atomic_store(&g->asleep[ENGINE_RECORDER], true);
-    return work(g, now_us) ? now_us : next_look_us(g, now_us);
+    return engine_work_step(g, ENGINE_RECORDER, work);
 }
 
 int64_t engine_recorder_step(struct engine *g)
 {
-    int64_t due_us;
-    if (!engine_enter_leading(g, &due_us)) {
-        atomic_store(&g->asleep[ENGINE_RECORDER], true);
-        return due_us;
-    }
-    due_us = step(g);
-    engine_exit(g);
-    return due_us;
+    return engine_lead_step(g, &g->asleep[ENGINE_RECORDER], step);
 }
 
 void engine_stir_recorder(struct engine *g)

@@ -238,7 +238,7 @@ static bool poll(struct engine *g, int64_t now_us, int64_t *due_us)
         worked = poll_table(g, now_us, due_us);
         worked |= resend(g, now_us);
     }
-    *due_us = r->poll_after_us < *due_us ? r->poll_after_us : *due_us;
+    due_by(due_us, r->poll_after_us);
     return worked;
 }
 
@@ -269,7 +269,7 @@ static bool serve_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t
     if (lane_rests(g, lane))
         return false;
     if (*held && lane_holds(g, lane) > *held - *held / 8) {
-        *due_us = now_us + READY_EVERY_US < *due_us ? now_us + READY_EVERY_US : *due_us;
+        due_by(due_us, now_us + READY_EVERY_US);
         return false;
     }
     *held = 0;
@@ -283,7 +283,7 @@ static bool serve_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t
             inflight_give_back(&g->inflight, &m);
             uint64_t holds = lane_holds(g, lane);
             *held = holds ? holds : 1;
-            *due_us = now_us + READY_EVERY_US < *due_us ? now_us + READY_EVERY_US : *due_us;
+            due_by(due_us, now_us + READY_EVERY_US);
             break;
         }
         FAULT(relay_after_publish);
@@ -319,27 +319,12 @@ static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
     return worked;
 }
 
-/* Going to sleep: says so first and then looks once more. A thread that brings work
- * after that look sees the flag and wakes us. */
 static int64_t step(struct engine *g)
 {
-    int64_t now_us = clock_mono_us(g->env.clock);
-    int64_t due_us = INT64_MAX;
-    if (work(g, now_us, &due_us))
-        return now_us;
-    atomic_store(&g->asleep[ENGINE_RELAY], true);
-    due_us = INT64_MAX;
-    return work(g, now_us, &due_us) ? now_us : due_us;
+    return engine_work_step(g, ENGINE_RELAY, work);
 }
 
 int64_t engine_relay_step(struct engine *g)
 {
-    int64_t due_us;
-    if (!engine_enter_leading(g, &due_us)) {
-        atomic_store(&g->asleep[ENGINE_RELAY], true);
-        return due_us;
-    }
-    due_us = step(g);
-    engine_exit(g);
-    return due_us;
+    return engine_lead_step(g, &g->asleep[ENGINE_RELAY], step);
 }

@@ -28,14 +28,6 @@ enum {
     IDLE_AFTER_US = 1000 * 1000,
 };
 
-static void relay_log(struct relay *r, int64_t now_us, const char *message, struct log_field field)
-{
-    if (now_us < r->log_after_us)
-        return;
-    r->log_after_us = now_us + LOG_AGAIN_US;
-    log_error(message, field);
-}
-
 static void note_unwanted(struct engine *g, const struct event *e, uint16_t rule)
 {
     struct relay *r = &g->relay;
@@ -104,8 +96,8 @@ void relay_consider(struct engine *g, const struct event *e, int64_t started_us,
         .event = *e, .started_us = started_us, .wanted = mask, .fresh = fresh};
     atomic_fetch_add_explicit(&g->events_taken, 1, memory_order_relaxed);
     if (e->type >= EVENT_TYPE_COUNT) {
-        relay_log(r, clock_mono_us(g->env.clock), "an outbox row cannot be read and is parked",
-                  LOG_ID("event", e->id));
+        engine_complain(&r->log_after_us, clock_mono_us(g->env.clock),
+                        "an outbox row cannot be read and is parked", LOG_ID("event", e->id));
         start->unreadable = true;
         r->count++;
         return;
@@ -133,15 +125,16 @@ bool relay_may_read(struct relay *r, int64_t now_us, int64_t *due_us)
 {
     if (now_us >= r->read_after_us)
         return true;
-    *due_us = r->read_after_us < *due_us ? r->read_after_us : *due_us;
+    due_by(due_us, r->read_after_us);
     return false;
 }
 
 void relay_read_failed(struct relay *r, enum err e, int64_t now_us, int64_t *due_us)
 {
-    relay_log(r, now_us, "the outbox cannot be read", LOG_CSTR("error", err_name(e)));
+    engine_complain(&r->log_after_us, now_us, "the outbox cannot be read",
+                    LOG_CSTR("error", err_name(e)));
     r->read_after_us = now_us + READ_AGAIN_US;
-    *due_us = r->read_after_us < *due_us ? r->read_after_us : *due_us;
+    due_by(due_us, r->read_after_us);
 }
 
 /* Everything that was there at the start is taken. What was counted and could not be read (it is
@@ -274,7 +267,7 @@ static bool ask_horizon(struct engine *g, int64_t now_us, int64_t *due_us)
     struct relay *r = &g->relay;
     uint64_t horizon = 0;
     if (now_us < r->ask_after_us) {
-        *due_us = r->ask_after_us < *due_us ? r->ask_after_us : *due_us;
+        due_by(due_us, r->ask_after_us);
         return false;
     }
     enum err e = db_horizon(g->env.db, &horizon);
@@ -285,7 +278,7 @@ static bool ask_horizon(struct engine *g, int64_t now_us, int64_t *due_us)
     int64_t every_us = g->config.horizon_every_ms * 1000;
     bool idle = now_us - IDLE_AFTER_US > r->moved_us;
     r->ask_after_us = now_us + (idle && every_us < ASK_IDLE_US ? ASK_IDLE_US : every_us);
-    *due_us = r->ask_after_us < *due_us ? r->ask_after_us : *due_us;
+    due_by(due_us, r->ask_after_us);
     horizon = horizon < INT64_MAX ? horizon : INT64_MAX;
     if (horizon > atomic_load(&r->horizon))
         atomic_store(&r->horizon, horizon);

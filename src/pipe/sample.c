@@ -147,12 +147,7 @@ static int64_t step(struct engine *g)
 
 int64_t engine_sample_step(struct engine *g)
 {
-    int64_t due_us;
-    if (!engine_enter_leading(g, &due_us))
-        return due_us;
-    due_us = step(g);
-    engine_exit(g);
-    return due_us;
+    return engine_lead_step(g, NULL, step);
 }
 
 /* ---- statistics ---- */

@@ -11,6 +11,7 @@
 
 #include <stdatomic.h>
 
+#include "base/log.h"
 #include "pipe/commit_queue.h"
 #include "pipe/dedup.h"
 #include "pipe/engine.h"
@@ -143,6 +144,15 @@ void engine_wake_up(struct engine *g, enum engine_sleeper who);
 /* True when it is time to log again something that keeps failing; moves the
  * time. */
 bool engine_may_log(_Atomic int64_t *log_after_us, int64_t now_us);
+/* Logs a failure, unless one was logged a moment ago. For one caller. */
+void engine_complain(int64_t *log_after_us, int64_t now_us, const char *message,
+                     struct log_field field);
+
+/* Lowers a step's next time. */
+static inline void due_by(int64_t *due_us, int64_t at_us)
+{
+    *due_us = at_us < *due_us ? at_us : *due_us;
+}
 
 static inline bool engine_lane_is_guarded(struct engine *g, enum lane lane)
 {
@@ -180,6 +190,14 @@ static inline void engine_exit(struct engine *g)
 /* For the steps of a leader. False: this node does not lead, or should not; the step has nothing to
  * do until *again_us, and did not enter. */
 bool engine_enter_leading(struct engine *g, int64_t *again_us);
+/* A step of a leader as a whole: enters, calls, exits. `asleep`: what to say when it has nothing to
+ * do; NULL: nothing wakes it. */
+int64_t engine_lead_step(struct engine *g, _Atomic bool *asleep, int64_t (*step)(struct engine *g));
+/* Works. When that finds nothing to do, it says that it sleeps and looks once more: a thread that
+ * brings work after that look sees the flag and wakes it. `work` is true when it did something,
+ * else *due_us is when it wants to be called again. */
+int64_t engine_work_step(struct engine *g, enum engine_sleeper who,
+                         bool (*work)(struct engine *g, int64_t now_us, int64_t *due_us));
 /* … asked for again in the middle of a step, before anything is sent. */
 bool engine_may_lead(struct engine *g);
 /* For whoever only looks, and never waits. False: it does not lead, and was not entered. */
@@ -196,10 +214,14 @@ enum err engine_save_views(struct engine *g);
 
 /* Sets everything by what is found in truth: at the start, or when this node begins to lead. */
 enum err engine_read_truth(struct engine *g);
+
 /* ---- finish.c ---- */
 
 /* The name of the work item that a message stands for. */
 struct inflight_exit exit_of(const struct bus_message *m, enum exit_how how);
+/* What is written of it in the delivery store. */
+struct delivery_record record_of(const struct engine *g, const struct bus_message *m,
+                                 enum record_kind kind);
 /* What is left to do when an event has left the inflight set. */
 void engine_finished(struct engine *g, const struct inflight_exit *x, int64_t now_us);
 

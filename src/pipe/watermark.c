@@ -28,14 +28,6 @@ void watermark_init(struct watermark *m)
         .save_after_us = INT64_MIN, .clean_after_us = INT64_MIN, .log_after_us = INT64_MIN};
 }
 
-static void watermark_log(struct watermark *m, int64_t now_us, const char *message, enum err e)
-{
-    if (now_us < m->log_after_us)
-        return;
-    m->log_after_us = now_us + LOG_AGAIN_US;
-    log_error(message, LOG_CSTR("error", err_name(e)));
-}
-
 /* How far it may be settled: as far as everything is done and, in views that others hold, also
  * safe. How far that is was read before the save, so the save covers it. A horizon moves with
  * time: it alone is no reason to write. */
@@ -65,7 +57,9 @@ static bool settle(struct engine *g, int64_t now_us)
     uint64_t saved = atomic_load(&m->saved), through;
     enum err e = find_end(g, saved, &through);
     if (e) {
-        watermark_log(m, now_us, "the views cannot be saved, so nothing is settled", e);
+        engine_complain(&m->log_after_us, now_us,
+                        "the views cannot be saved, so nothing is settled",
+                        LOG_CSTR("error", err_name(e)));
         return false;
     }
     if (through <= saved)
@@ -73,7 +67,8 @@ static bool settle(struct engine *g, int64_t now_us)
     FAULT(done_before_watermark);
     e = outbox_settle(engine_write, g, saved, through, SETTLE_SLICE, &saved);
     if (e) {
-        watermark_log(m, now_us, "the watermark cannot be saved", e);
+        engine_complain(&m->log_after_us, now_us, "the watermark cannot be saved",
+                        LOG_CSTR("error", err_name(e)));
         return false;
     }
     FAULT(done_after_watermark);
@@ -102,7 +97,8 @@ static bool trim(struct engine *g, int64_t now_us)
     size_t removed;
     enum err e = outbox_trim(engine_write, g, &m->trimmed, through, g->config.trim_slice, &removed);
     if (e) {
-        watermark_log(m, now_us, "the outbox cannot be trimmed", e);
+        engine_complain(&m->log_after_us, now_us, "the outbox cannot be trimmed",
+                        LOG_CSTR("error", err_name(e)));
         return false;
     }
     return removed == g->config.trim_slice;
@@ -149,7 +145,8 @@ static bool clean(struct engine *g, int64_t now_us)
         e = engine_write(g, run_forget, &c);
     }
     if (e)
-        watermark_log(&g->watermark, now_us, "old deliveries cannot be removed", e);
+        engine_complain(&g->watermark.log_after_us, now_us, "old deliveries cannot be removed",
+                        LOG_CSTR("error", err_name(e)));
     size_t slice = g->config.trim_slice;
     return !e && (c.closed == slice || c.dead == slice || c.more);
 }
@@ -171,17 +168,12 @@ static int64_t step(struct engine *g)
             m->clean_after_us = now_us + CLEAN_EVERY_US;
         more |= old;
     }
-    int64_t slice_us = now_us + SLICE_PAUSE_US;
-    int64_t due_us = m->save_after_us < m->clean_after_us ? m->save_after_us : m->clean_after_us;
-    return more && slice_us < due_us ? slice_us : due_us > now_us ? due_us : slice_us;
+    int64_t slice_us = now_us + SLICE_PAUSE_US, due_us = m->save_after_us;
+    due_by(&due_us, m->clean_after_us);
+    return more || due_us <= now_us ? slice_us : due_us;
 }
 
 int64_t engine_watermark_step(struct engine *g)
 {
-    int64_t due_us;
-    if (!engine_enter_leading(g, &due_us))
-        return due_us;
-    due_us = step(g);
-    engine_exit(g);
-    return due_us;
+    return engine_lead_step(g, NULL, step);
 }

@@ -91,7 +91,7 @@ static void tell_outcome(struct engine *g, struct tally *t, const struct bus_mes
     case OUTCOME_NO_ROOM: {
         struct bus_message again = *m;
         if (r->ahead) /* what follows is handed on */
-            again.until = g->config.shared ? inflight_until(&g->inflight, m) : r->next;
+            again.until = inflight_until(&g->inflight, m);
         inflight_put_down(&g->inflight, m);
         bus_retry(g->bus, &again, t->o.now_us + OUTCOME_AGAIN_US);
         break;
@@ -136,22 +136,12 @@ static bool must_be_careful(struct engine *g, const struct bus_message *m)
                                  memory_order_relaxed));
 }
 
-static void note_recovered(struct engine *g, const struct bus_message *m)
-{
-    if (!is_ours(g, m))
-        return;
-    atomic_bool *failing = &inflight_slot(&g->inflight, (uint32_t)m->slot)->failing;
-    if (atomic_load_explicit(failing, memory_order_relaxed))
-        atomic_store(failing, false);
-}
-
 /* A page of `n` members was delivered. */
 static void succeed(struct engine *g, struct tally *t, const struct bus_message *m,
                     struct bus_report *r, size_t n, const struct delivered *a)
 {
     bool walks = rule_walks(&g->rules[m->rule]);
     t->succeeded++;
-    note_recovered(g, m);
     r->members = walks ? (uint32_t)n : 0;
     r->delivered = (uint32_t)a->result.delivered;
     r->repeated = (uint32_t)a->result.repeated;
@@ -161,8 +151,6 @@ static void succeed(struct engine *g, struct tally *t, const struct bus_message 
         r->kind = REPORT_AGAIN;
     else
         r->kind = !r->at_end && !r->ahead ? REPORT_MOVED : REPORT_DONE;
-    if (!g->config.shared)
-        r->ahead = false; /* nothing came between: the walk goes on where we said */
     tell_outcome(g, t, m, r, a->result.skipped_as);
 }
 
@@ -413,15 +401,13 @@ static bool work_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t 
             engine_wake_up(g, ENGINE_WORKERS);
         return true;
     }
-    int64_t delayed_us = bus_next_due_us(g->bus, (uint16_t)lane);
-    if (delayed_us < *due_us)
-        *due_us = delayed_us;
+    due_by(due_us, bus_next_due_us(g->bus, (uint16_t)lane));
     return false;
 }
 
 static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
 {
-    *due_us = INT64_MAX;
+    *due_us = g->config.shared ? now_us + LOOK_AT_LEAST_US : INT64_MAX;
     if (atomic_load(&g->paused))
         return false;
     for (int lane = 0; lane < LANE_COUNT; lane++) {
@@ -432,24 +418,10 @@ static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
     return false;
 }
 
-/* Going to sleep: as the relay does it. */
-static int64_t step(struct engine *g)
-{
-    int64_t now_us = clock_mono_us(g->env.clock);
-    int64_t due_us;
-    if (work(g, now_us, &due_us))
-        return now_us;
-    atomic_store(&g->asleep[ENGINE_WORKERS], true);
-    if (work(g, now_us, &due_us))
-        return now_us;
-    int64_t latest_us = g->config.shared ? now_us + LOOK_AT_LEAST_US : INT64_MAX;
-    return due_us < latest_us ? due_us : latest_us;
-}
-
 int64_t engine_worker_step(struct engine *g)
 {
     engine_enter(g);
-    int64_t due_us = step(g);
+    int64_t due_us = engine_work_step(g, ENGINE_WORKERS, work);
     engine_exit(g);
     return due_us;
 }

@@ -465,11 +465,12 @@ static void a_message_is_worked_on_by_one_at_a_time(void **state)
 {
     (void)state;
     struct bus_message m = begin_out(1, EVENT_FOLLOW_CREATED, 1);
+    struct inflight_failure failure;
     assert_true(inflight_take_up(&f, &m));
     assert_false(inflight_take_up(&f, &m)); /* its copy */
     inflight_put_down(&f, &m);
     assert_true(inflight_take_up(&f, &m));
-    inflight_fail(&f, &m);
+    assert_true(inflight_fail(&f, &m, &failure));
     assert_false(inflight_take_up(&f, &m)); /* it waits for the delivery store */
     assert_true(leave(&f, &m, EXIT_RECORDED));
     assert_false(inflight_take_up(&f, &m));
@@ -552,10 +553,10 @@ static void a_continuation_is_added_once(void **state)
     (void)state;
     struct bus_message m = begin_out(1, EVENT_POST_DELETED, 1);
     struct audience_cursor next = {.after = 500};
-    assert_true(inflight_add(&f, &m, &next, 0));
-    assert_false(inflight_add(&f, &m, &next, 0)); /* the copy of the message came here, too */
+    assert_true(inflight_hand_on(&f, &m, &next, 0));
+    assert_false(inflight_hand_on(&f, &m, &next, 0)); /* the copy of the message came here, too */
     assert_true(leave(&f, &m, EXIT_DONE));
-    assert_false(inflight_add(&f, &m, &next, 0));
+    assert_false(inflight_hand_on(&f, &m, &next, 0));
     assert_int_equal(inflight_through(&f), 0);
     struct bus_message rest = m;
     rest.cursor = next;
@@ -569,9 +570,10 @@ static void what_was_not_heard_of_is_sent_again(void **state)
     struct bus_message lost = begin_out(1, EVENT_POST_CREATED, 1), out[4];
     struct bus_message held = begin_out(2, EVENT_POST_CREATED, 1);
     struct bus_message failed = begin_out(3, EVENT_POST_CREATED, 1);
+    struct inflight_failure failure;
     assert_true(inflight_take_up(&f, &held));
     assert_true(inflight_take_up(&f, &failed));
-    inflight_fail(&f, &failed);
+    assert_true(inflight_fail(&f, &failed, &failure));
     assert_int_equal(inflight_take_overdue(&f, 100, 500, out, 4), 0); /* sent at 100 */
     assert_int_equal(inflight_take_overdue(&f, 101, 500, out, 4), 1);
     assert_int_equal(out[0].event.id, lost.event.id);
