@@ -139,14 +139,12 @@ static enum err load_views(struct runtime *runtime, runtime_loading loading, voi
 static void set_lanes(const struct settings *s, struct engine_config *config)
 {
     for (int lane = 0; lane < LANE_COUNT; lane++) {
-        if (lane == LANE_REPLAY)
-            continue; /* beside live work: as its table says */
-        if (lane == LANE_CLEANUP) {
-            config->lane_rate[lane] = (uint32_t)s->cleanup_rate;
-            continue;
-        }
-        config->lane_concurrency[lane] = (uint32_t)s->lane_concurrency;
-        config->lane_rate[lane] = (uint32_t)s->lane_rate;
+        enum lane_settings settings = lane_rows[lane].settings;
+        if (settings == LANE_SETTINGS_COMMON)
+            config->lane_concurrency[lane] = (uint32_t)s->lane_concurrency;
+        if (settings != LANE_SETTINGS_NONE)
+            config->lane_rate[lane] =
+                (uint32_t)(settings == LANE_SETTINGS_CLEANUP ? s->cleanup_rate : s->lane_rate);
     }
 }
 

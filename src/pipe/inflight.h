@@ -240,7 +240,6 @@ void inflight_give_back(struct inflight *f, const struct bus_message *m);
  */
 size_t inflight_take_overdue(struct inflight *f, int64_t before_us, int64_t now_us,
                              struct bus_message *out, size_t max);
-bool inflight_has_ready(struct inflight *f);
 
 /* A worker begins with the work item that this message stands for. False: the message is a
  * duplicate; the work item is not out, or another worker is at it. Only a bus that is not exact

@@ -5,22 +5,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "pipe/bucket.h"
 #include "port/rule.h"
 
-/* The bucket holds what the rate gives in 1/LANE_BURST_PARTS s, and at least
- * one token: in any span of t seconds at most rate × t + rate /
- * LANE_BURST_PARTS (+ 1) batches begin. */
-enum { LANE_BURST_PARTS = 20 };
+enum { LANE_BURST_PARTS = 20 }; /* see bucket.h */
 
 #define LANE_DEFAULT_RATE UINT32_MAX
 
 struct lane_gate {
     pthread_mutex_t lock;
     uint32_t concurrency;
-    uint32_t rate; /* 0: no limit */
     uint32_t busy;
-    int64_t tokens_millionth;
-    int64_t filled_us;
+    struct bucket bucket;
 };
 
 /* concurrency 0 and rate LANE_DEFAULT_RATE: as in the lane table. */

@@ -13,7 +13,8 @@
  *     notices at the next step, or when a save finds that the job is not running any more. A job
  *     that was paused begins nothing more, and its slot is given up when its window is empty and
  *     saved. A job that was cancelled or ended is forgotten at once.
- *  4. A save whose outcome is unknown is looked up before the next one (replay_save.c). */
+ *  4. A save whose outcome is unknown is looked up before the next one, never repeated blindly. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,17 +23,77 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/sync.h"
-#include "pipe/replay_state.h"
+#include "pipe/bucket.h"
+#include "pipe/replay_walk.h"
+#include "pipe/replay_window.h"
 
 enum {
+    ROWS_A_READ = 256,
+    JOBS_KNOWN = 64,       /* the newest jobs, whose allowed channels are remembered */
     BEGIN_A_STEP = 32,     /* events of one job: the others have their turn */
     BURST_PARTS = 10,      /* a bucket holds a tenth of a second */
     RATE_MAX = 1000000,    /* more is no limit that anybody would notice */
     ROOM_AGAIN_US = 10000, /* the engine had no room */
 };
 
-#define TOKEN        INT64_C(1000000)
+#define SECOND_US    INT64_C(1000000)
 #define LOG_AGAIN_US (10 * SECOND_US)
+
+struct slot {
+    uint64_t job;  /* 0: free */
+    bool stopping; /* paused */
+    struct replay_spec spec;
+    uint64_t last;
+
+    /* The step's alone: the walk, */
+    uint64_t read_to; /* rows up to here were read */
+    bool read_all;
+    struct replay_found found[ROWS_A_READ];
+    size_t found_at, found_count;
+    uint64_t walked; /* everything up to here was begun or passed over */
+
+    /* what the table knows, */
+    uint64_t saved;
+    int64_t save_due_us; /* the next save by time */
+    bool save_failed;    /* and is not tried before that */
+    uint64_t unsure;     /* the position of a save whose outcome is not known; 0: none */
+    struct job_counts unsure_counts;
+    char note[JOB_NOTE_MAX];  /* while it does not rest */
+    char shown[JOB_NOTE_MAX]; /* as it is in the table */
+
+    /* and the rate. */
+    struct bucket bucket;
+
+    /* Behind the lock, like `job`, which the step alone writes. */
+    struct replay_window window;
+};
+
+struct grant {
+    uint64_t job;
+    struct replay_spec spec;
+};
+
+struct replays {
+    struct db *db;
+    struct clock *clock;
+    const struct rule *rules;
+    size_t rule_count;
+    struct replay_host host;
+    _Atomic bool poked;
+
+    pthread_mutex_t lock;
+    struct slot slots[JOBS_OPEN_MAX];
+    struct grant grants[JOBS_KNOWN];
+    size_t grant_count;
+
+    /* The step's alone. */
+    size_t turn; /* whose turn it is first */
+    const char *rest;
+    int64_t rest_until_us, look_after_us, log_after_us;
+    struct job open[JOBS_OPEN_MAX], newest[JOBS_KNOWN];
+    size_t open_count, newest_count;
+    struct grant fresh[JOBS_KNOWN];
+};
 
 static const char late_note[] = "live freshness is over its target";
 static const char guard_note[] = "the store is at risk";
@@ -75,13 +136,14 @@ void replays_poke(struct replays *r)
     r->host.wake(r->host.ctx);
 }
 
-enum err replays_write(struct replays *r, tx_fn run, void *arg)
+static enum err write(struct replays *r, tx_fn run, void *arg)
 {
     return r->host.write ? r->host.write(r->host.ctx, run, arg) : db_write(r->db, run, arg, NULL);
 }
 
-void replays_complain(struct replays *r, int64_t now_us, const char *message, uint64_t job,
-                      enum err e)
+/* Logs a failure, unless one was logged a moment ago. */
+static void complain(struct replays *r, int64_t now_us, const char *message, uint64_t job,
+                     enum err e)
 {
     if (now_us < r->log_after_us || e == ERR_STOPPING)
         return;
@@ -137,7 +199,7 @@ bool replays_allow(struct replays *r, uint64_t job, const struct rule *rule)
 
 /* ---- which jobs there are ---- */
 
-bool replays_is_rest_note(const char *note)
+static bool is_rest_note(const char *note)
 {
     return strcmp(note, late_note) == 0 || strcmp(note, guard_note) == 0;
 }
@@ -176,19 +238,12 @@ static enum err run_refusal(struct tx *tx, void *arg)
 static void refuse(struct replays *r, const struct job *job, const char *why, int64_t now_us)
 {
     struct refusal x = {.job = job->id, .why = why, .now_ms = clock_wall_ms(r->clock)};
-    enum err e = replays_write(r, run_refusal, &x);
+    enum err e = write(r, run_refusal, &x);
     if (!e || e == ERR_CONFLICT)
         return;
-    replays_complain(r, now_us, "a replay that cannot run could not be marked as failed", job->id,
-                     e);
+    complain(r, now_us, "a replay that cannot run could not be marked as failed", job->id, e);
     r->look_after_us = now_us + SECOND_US; /* once more */
     atomic_store(&r->poked, true);
-}
-
-static int64_t bucket_size(const struct slot *s)
-{
-    int64_t size = s->rate * TOKEN / BURST_PARTS;
-    return size < TOKEN ? TOKEN : size;
 }
 
 static void take_up(struct replays *r, const struct job *job, int64_t now_us)
@@ -205,13 +260,16 @@ static void take_up(struct replays *r, const struct job *job, int64_t now_us)
     uint64_t after, last;
     replay_range(&spec, INT64_MAX, &after, &last);
     pthread_mutex_lock(&r->lock);
-    *s = (struct slot){.job = job->id, .spec = spec, .rate = rate_of(job), .filled_us = now_us};
+    *s = (struct slot){
+        .job = job->id,
+        .spec = spec,
+    };
+    bucket_init(&s->bucket, rate_of(job), BURST_PARTS, now_us);
     s->last = job->last < last ? job->last : last;
     s->walked = s->read_to = s->saved = job->position > after ? job->position : after;
     s->save_due_us = now_us + SECOND_US;
-    s->tokens_millionth = bucket_size(s);
     snprintf(s->shown, sizeof s->shown, "%s", job->note);
-    if (!replays_is_rest_note(job->note))
+    if (!is_rest_note(job->note))
         snprintf(s->note, sizeof s->note, "%s", job->note);
     pthread_mutex_unlock(&r->lock);
 }
@@ -235,7 +293,7 @@ static void match_slots(struct replays *r, int64_t now_us)
         if (!job)
             continue;
         s->stopping = job->state != JOB_RUNNING;
-        s->rate = rate_of(job);
+        bucket_set_rate(&s->bucket, rate_of(job), now_us);
         snprintf(s->shown, sizeof s->shown, "%s", job->note);
     }
     for (size_t k = 0; k < r->open_count; k++) {
@@ -284,7 +342,7 @@ static void look_at_jobs(struct replays *r, int64_t now_us)
         return;
     enum err e = db_read(r->db, read_jobs, r, NULL);
     if (e) {
-        replays_complain(r, now_us, "the jobs cannot be read", 0, e);
+        complain(r, now_us, "the jobs cannot be read", 0, e);
         r->look_after_us = now_us + SECOND_US;
         atomic_store(&r->poked, true);
         return;
@@ -294,24 +352,6 @@ static void look_at_jobs(struct replays *r, int64_t now_us)
 }
 
 /* ---- beginning ---- */
-
-static bool take_token(struct slot *s, int64_t now_us, int64_t *due_us)
-{
-    if (s->rate == 0)
-        return true;
-    int64_t size = bucket_size(s), elapsed_us = now_us - s->filled_us;
-    s->filled_us = now_us;
-    /* A second fills any bucket, and keeps the product far from overflow. */
-    s->tokens_millionth += earlier(elapsed_us, SECOND_US) * s->rate;
-    if (s->tokens_millionth > size)
-        s->tokens_millionth = size;
-    if (s->tokens_millionth < TOKEN) {
-        *due_us = now_us + (TOKEN - s->tokens_millionth + s->rate - 1) / s->rate;
-        return false;
-    }
-    s->tokens_millionth -= TOKEN;
-    return true;
-}
 
 struct reading {
     const struct replays *replays;
@@ -336,7 +376,7 @@ static bool read_more(struct replays *r, struct slot *s, int64_t now_us)
     enum err e = db_read(r->db, run_reading, &x, NULL);
     s->found_at = s->found_count = 0;
     if (e) {
-        replays_complain(r, now_us, "the outbox cannot be read for a replay", s->job, e);
+        complain(r, now_us, "the outbox cannot be read for a replay", s->job, e);
         return false;
     }
     s->found_count = x.count;
@@ -382,7 +422,7 @@ static bool pass_unreadable(struct replays *r, struct slot *s, const struct repl
 static bool begin(struct replays *r, struct slot *s, const struct replay_found *f, int64_t now_us,
                   int64_t *due_us)
 {
-    if (!take_token(s, now_us, due_us))
+    if (!bucket_take(&s->bucket, now_us, 1, due_us))
         return false;
     if (enter(r, s, f->event.id)) {
         if (r->host.begin(r->host.ctx, s->job, &f->event, f->rule_mask))
@@ -390,7 +430,7 @@ static bool begin(struct replays *r, struct slot *s, const struct replay_found *
         undo_enter(r, s);
         *due_us = now_us + ROOM_AGAIN_US;
     }
-    s->tokens_millionth += s->rate > 0 ? TOKEN : 0;
+    bucket_give_back(&s->bucket, 1);
     return false;
 }
 
@@ -420,6 +460,106 @@ static int64_t go_on(struct replays *r, struct slot *s, int64_t now_us)
     return s->read_all ? INT64_MAX : now_us;
 }
 
+/* ---- saving ---- */
+
+struct save {
+    uint64_t job, position;
+    struct job_counts counts;
+    const char *note; /* NULL: as it is */
+    bool paused, finish;
+    int64_t now_ms;
+};
+
+static enum err run_save(struct tx *tx, void *arg)
+{
+    const struct save *x = arg;
+    enum err e = job_advance(tx, x->job, x->position, &x->counts, x->note, x->paused, x->now_ms);
+    return e || !x->finish ? e : job_set_state(tx, x->job, JOB_DONE, NULL, x->now_ms);
+}
+
+static void note_saved(struct replays *r, struct slot *s, uint64_t position,
+                       const struct job_counts *counts)
+{
+    s->saved = position;
+    pthread_mutex_lock(&r->lock);
+    job_counts_take(&s->window.left, counts);
+    pthread_mutex_unlock(&r->lock);
+}
+
+struct finding {
+    uint64_t job;
+    struct job found;
+};
+
+static enum err find_job(struct tx *tx, void *arg)
+{
+    struct finding *f = arg;
+    return job_get(tx, f->job, &f->found);
+}
+
+/* Did the save happen? Counts change only together with the position, so the position tells. */
+static enum err look_up_save(struct replays *r, struct slot *s)
+{
+    struct finding f = {.job = s->job};
+    enum err e = db_read(r->db, find_job, &f, NULL);
+    if (e)
+        return e;
+    if (f.found.position >= s->unsure)
+        note_saved(r, s, s->unsure, &s->unsure_counts);
+    s->unsure = 0;
+    return OK;
+}
+
+/* What the table should say of the job. */
+static const char *wanted_note(const struct replays *r, const struct slot *s)
+{
+    if (s->stopping)
+        return is_rest_note(s->shown) ? s->note : s->shown;
+    return r->rest ? r->rest : s->note;
+}
+
+/* Saves position, counts and note in one transaction. True: it was done, and the job is over when
+ * that was asked for. */
+static bool save(struct replays *r, struct slot *s, bool finish, int64_t now_us)
+{
+    const char *note = wanted_note(r, s);
+    struct save x = {.job = s->job,
+                     .note = strcmp(note, s->shown) != 0 ? note : NULL,
+                     .paused = s->stopping,
+                     .finish = finish,
+                     .now_ms = clock_wall_ms(r->clock)};
+    s->save_due_us = now_us + SECOND_US;
+    s->save_failed = false;
+    enum err e = s->unsure ? look_up_save(r, s) : OK;
+    if (!e) {
+        pthread_mutex_lock(&r->lock);
+        x.position = replay_window_position(&s->window, s->walked);
+        x.counts = s->window.left;
+        pthread_mutex_unlock(&r->lock);
+        FAULT(replay_before_save);
+        e = write(r, run_save, &x);
+    }
+    if (!e) {
+        FAULT(replay_after_save);
+        note_saved(r, s, x.position, &x.counts);
+        if (x.note)
+            snprintf(s->shown, sizeof s->shown, "%s", x.note);
+        return true;
+    }
+    if (e == ERR_UNKNOWN_COMMIT && x.position > s->saved) {
+        s->unsure = x.position;
+        s->unsure_counts = x.counts;
+    }
+    bool changed = err_class(e) == ERR_CLASS_CLIENT; /* by somebody else: the table decides */
+    if (changed || e == ERR_UNKNOWN_COMMIT)
+        atomic_store(&r->poked, true);
+    if (!changed) {
+        s->save_failed = true;
+        complain(r, now_us, "a replay's position could not be saved", s->job, e);
+    }
+    return false;
+}
+
 /* ---- the step ---- */
 
 static void look_whether_to_rest(struct replays *r, int64_t now_us)
@@ -436,7 +576,7 @@ static bool save_is_due(struct replays *r, struct slot *s, bool over, int64_t no
 {
     if (s->save_failed && now_us < s->save_due_us)
         return false;
-    if (over || strcmp(replays_wanted_note(r, s), s->shown) != 0)
+    if (over || strcmp(wanted_note(r, s), s->shown) != 0)
         return true;
     pthread_mutex_lock(&r->lock);
     uint64_t position = replay_window_position(&s->window, s->walked);
@@ -457,7 +597,7 @@ static int64_t serve(struct replays *r, struct slot *s, int64_t now_us)
     pthread_mutex_unlock(&r->lock);
     bool walked = s->read_all && s->found_at == s->found_count;
     bool over = empty && (s->stopping || walked);
-    if (save_is_due(r, s, over, now_us) && replays_save(r, s, over && !s->stopping, now_us)) {
+    if (save_is_due(r, s, over, now_us) && save(r, s, over && !s->stopping, now_us)) {
         if (!over)
             return now_us; /* there is room again */
         give_up(r, s);

@@ -5,8 +5,10 @@
 #include "base/str.h"
 
 const struct lane_row lane_rows[LANE_COUNT] = {
-#define LANE_ROW(name, wire, concurrency, rate, limit, target_ms, ordered, local, use)             \
-    [LANE_##name] = {wire, concurrency, rate, limit, target_ms, ordered, local, USE_##use},
+#define LANE_ROW(name, wire, concurrency, rate, limit, target_ms, ordered, local, use, settings)   \
+    [LANE_##name] = {wire,  concurrency, rate,                                                     \
+                     limit, target_ms,   ordered,                                                  \
+                     local, USE_##use,   LANE_SETTINGS_##settings},
     LANE_TABLE(LANE_ROW)
 #undef LANE_ROW
 };

@@ -33,22 +33,32 @@ enum lane_use {
     USE_REPLAY, /* whatever a replay begins, in the order of its rule's own lane */
 };
 
+/* Which settings replace its row's numbers. */
+enum lane_settings {
+    LANE_SETTINGS_COMMON,  /* lane-concurrency and lane-rate */
+    LANE_SETTINGS_CLEANUP, /* cleanup-rate */
+    LANE_SETTINGS_NONE,    /* beside live work: as its row says */
+};
+
 /* name, wire name, batches at a time, batches per second (0: no limit), fan-outs that it holds at
  * most, freshness target in ms (0: none), ordered: events of one key (the actor) one after another,
- * local: the node that leads keeps its work to itself while little waits; use.
- * The first lane is served first. A new lane is a row; the engine knows only what the row says. */
+ * local: the node that leads keeps its work to itself while little waits; use; settings.
+ * Mentions go to those named; graph has changes of one person, small has posts and messages,
+ * cleanup what is deleted. The first lane is served first. A new lane is a row; the engine knows
+ * only what the row says. */
 /* clang-format off */
-#define LANE_TABLE(X)                                                                             \
-    X(MENTIONS, "mentions", 10, 0,   16384,  1000,   false, true,  RULES)  /* to those named */   \
-    X(GRAPH,    "graph",    10, 0,   100000, 2000,   true,  true,  RULES)  /* one person's */     \
-    X(SMALL,    "small",    10, 0,   16384,  2000,   false, true,  SMALL)  /* posts, messages */  \
-    X(ACTIVE,   "active",   10, 0,   10000,  5000,   false, false, ACTIVE)                        \
-    X(REST,     "rest",     10, 0,   10000,  30000,  false, false, REST)                          \
-    X(CLEANUP,  "cleanup",  2,  400, 100000, 600000, false, false, RULES)  /* what is deleted */  \
-    X(REPLAY,   "replay",   2,  0,   1000,   0,      false, false, REPLAY)
+#define LANE_TABLE(X)                                                                              \
+    X(MENTIONS, "mentions", 10, 0,   16384,  1000,   false, true,  RULES,  COMMON)                 \
+    X(GRAPH,    "graph",    10, 0,   100000, 2000,   true,  true,  RULES,  COMMON)                 \
+    X(SMALL,    "small",    10, 0,   16384,  2000,   false, true,  SMALL,  COMMON)                 \
+    X(ACTIVE,   "active",   10, 0,   10000,  5000,   false, false, ACTIVE, COMMON)                 \
+    X(REST,     "rest",     10, 0,   10000,  30000,  false, false, REST,   COMMON)                 \
+    X(CLEANUP,  "cleanup",  2,  400, 100000, 600000, false, false, RULES,  CLEANUP)                \
+    X(REPLAY,   "replay",   2,  0,   1000,   0,      false, false, REPLAY, NONE)
 
 enum lane {
-#define LANE_ENUM(name, wire, concurrency, rate, limit, target_ms, ordered, local, use) LANE_##name,
+#define LANE_ENUM(name, wire, concurrency, rate, limit, target_ms, ordered, local, use, settings) \
+    LANE_##name,
     LANE_TABLE(LANE_ENUM)
 #undef LANE_ENUM
     LANE_COUNT
@@ -62,6 +72,7 @@ struct lane_row {
     int64_t target_ms;
     bool ordered, local;
     enum lane_use use;
+    enum lane_settings settings;
 };
 extern const struct lane_row lane_rows[LANE_COUNT];
 

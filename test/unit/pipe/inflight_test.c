@@ -360,6 +360,15 @@ static void histories_keep_the_watermark_and_every_keys_order(void **state)
 
 static struct inflight f;
 
+static bool nothing_is_ready(void)
+{
+    struct bus_message m;
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        if (inflight_take_ready(&f, (enum lane)lane, 0, &m))
+            return false;
+    return true;
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -448,7 +457,7 @@ static void an_unreadable_event_is_held_at_once(void **state)
                                .unreadable = true};
     inflight_begin(&f, &s, 1, 1);
     assert_true(inflight_has_blocked(&f));
-    assert_false(inflight_has_ready(&f));
+    assert_true(nothing_is_ready());
     struct bus_message m;
     assert_int_equal(inflight_take_blocked(&f, &m, 1), 1);
     assert_int_equal(m.rule, RULE_NONE);
@@ -619,7 +628,7 @@ static void a_blocked_key_holds_what_comes(void **state)
     inflight_block_key(&f, LANE_GRAPH, 1);
     struct inflight_start s = start_of(1, EVENT_FOLLOW_CREATED, 1);
     inflight_begin(&f, &s, 1, 1);
-    assert_false(inflight_has_ready(&f));
+    assert_true(nothing_is_ready());
     struct bus_message held;
     assert_int_equal(inflight_take_blocked(&f, &held, 1), 1);
     inflight_unblock_key(&f, LANE_GRAPH, 1);
