@@ -1,83 +1,12 @@
-/* The page at /docs: the route table as something to read. One file of HTML without scripts or
- * anything fetched from elsewhere; light or dark as the reader's system is. */
+/* The page at /docs: the route table as something to read. docs.html is the page, without scripts
+ * or anything fetched from elsewhere; its comments say where the version and a section's routes go.
+ */
 #include "api/edge/dispatcher.h"
 #include "api/edge/handlers.h"
 #include "api/edge/schemas.h"
 #include "base/check.h"
 
-/* The order of the page; every section of the table is here. */
-static const struct {
-    const char *tag, *text;
-} sections[] = {
-    {"Accounts", "People sign up, show themselves, and can take everything with them."},
-    {"Sessions", "Logging in answers an opaque token, which is stored only as a hash."},
-    {"Graph", "Following, blocking and muting take effect at the next read. Doing one twice is "
-              "doing it once."},
-    {"Posts",
-     "A post is answered when it is durable. A deleted one is gone from every read at once."},
-    {"Comments", "Oldest first."},
-    {"Feed", "The newest posts by the people you follow now and by yourself, minus deleted, "
-             "blocked and muted, "
-             "newest first, to any depth."},
-    {"Groups", "Everyone in a group agrees on one history: every entry has the next number, and a "
-               "gap between two numbers is a range to ask for. A chat is a group of two."},
-    {"Stream",
-     "One connection that says what is new, as Server-Sent Events, so that nobody has to "
-     "ask every few seconds. Live events hold no content: <code>group</code> names a "
-     "group and its newest number, <code>feed</code> a new post, <code>read</code> how far "
-     "another device has read. After <code>hello</code>, and after each reconnection, read "
-     "what was missed: the numbers of a group have no gaps."},
-    {"Events", "For other systems, such as search, analytics or a CRM: every stored event in "
-               "order, at least once, "
-               "each consumer at its own position."},
-    {"Administration",
-     "For operators: an API key with the scope <code>admin</code>, or <code>admin:read</code> to "
-     "look only, or the control socket in the data folder."},
-    {"Server", "What monitors and tools ask."},
-};
-
-static const char style[] =
-    ":root{color-scheme:light "
-    "dark;--ink:#1d2329;--soft:#5b6670;--line:#dfe4e8;--paper:#fff;--tint:#f5f7f8;"
-    "--accent:#0b6e5f}"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e4e8eb;--soft:#98a4ad;--line:#323a41;--paper:#"
-    "14181b;"
-    "--tint:#1c2226;--accent:#5fd0bb}}"
-    "*{box-sizing:border-box}html{scroll-behavior:smooth}"
-    "body{margin:0;color:var(--ink);background:var(--paper);font:16px/1.6 "
-    "system-ui,-apple-system,'Segoe UI',"
-    "Roboto,'Noto Sans',sans-serif}"
-    ".page{display:grid;grid-template-columns:13rem "
-    "minmax(0,1fr);gap:3rem;max-width:68rem;margin:0 auto;"
-    "padding:2.5rem 1.5rem 6rem}"
-    "nav{position:sticky;top:2.5rem;align-self:start;font-size:.95rem}"
-    "nav a{display:block;padding:.2rem 0;color:var(--soft);text-decoration:none}"
-    "nav a:hover,a{color:var(--accent)}nav "
-    "strong{display:block;font-size:1.25rem;margin-bottom:.75rem}"
-    "h1{font-size:2rem;line-height:1.2;margin:0 0 .5rem}h2{font-size:1.35rem;margin:3rem 0 .25rem}"
-    "p{max-width:44rem;margin:.5rem 0}.lead{color:var(--soft)}"
-    "code,pre,.path{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'Liberation "
-    "Mono',monospace;"
-    "font-size:.875rem}"
-    "code{background:var(--tint);padding:.1em .3em;border-radius:3px}"
-    "pre{background:var(--tint);border:1px solid var(--line);border-radius:6px;padding:.75rem "
-    "1rem;margin:.75rem 0 0;"
-    "overflow-x:auto;line-height:1.5}"
-    "details{border-bottom:1px solid var(--line)}"
-    "summary{display:grid;grid-template-columns:4.5rem minmax(0,1fr);gap:0 .5rem;padding:.6rem "
-    "0;cursor:pointer;"
-    "list-style:none}summary::-webkit-details-marker{display:none}"
-    "summary:hover .path{color:var(--accent)}summary:focus-visible{outline:2px solid "
-    "var(--accent);outline-offset:2px}"
-    ".method{font-weight:650;font-size:.8rem;letter-spacing:.03em;padding-top:.15rem}"
-    ".what{grid-column:2;color:var(--soft);font-size:.95rem}.path{overflow-wrap:anywhere}"
-    ".more{padding:0 0 1.25rem 5rem}"
-    "dl{display:grid;grid-template-columns:max-content minmax(0,1fr);gap:.3rem "
-    "1.25rem;margin:0;font-size:.95rem}"
-    "dt{color:var(--soft)}dd{margin:0}"
-    "@media(max-width:46rem){.page{display:block;padding-top:1.5rem}nav{position:static;columns:2;"
-    "margin-bottom:2rem}"
-    "nav strong{column-span:all}.more{padding-left:0}}";
+extern const char docs_page[]; /* docs.html */
 
 static void put(struct buf *out, const char *text)
 {
@@ -220,56 +149,36 @@ static void put_route(struct buf *out, const struct route *r)
     put(out, "</div></details>\n");
 }
 
-static void put_conventions(struct buf *out)
+static size_t put_section(struct buf *out, struct str section)
 {
-    put(out, "<h1>Fantail API</h1><p class=\"lead\">Version " FANTAIL_VERSION
-             ". The same as a machine-readable document: <a "
-             "href=\"/openapi.json\">/openapi.json</a>.</p>"
-             "<h2 id=\"conventions\">Conventions</h2>"
-             "<p>Bodies are JSON. Ids are decimal strings. Times are RFC 3339 in UTC with "
-             "milliseconds.</p>"
-             "<p>Send a token as <code>Authorization: Bearer TOKEN</code>: the one that logging in "
-             "answers, a JWT of the "
-             "host product, or an API key. A key with the scope <code>act</code> acts for the "
-             "account that the header "
-             "<code>Fantail-Account</code> names, by id or as <code>@username</code>.</p>"
-             "<p>Every list is <code>{\"items\":[…],\"next_cursor\":…}</code>, with a "
-             "<code>Link</code> header to the next "
-             "page. A cursor belongs to its list and its caller, and never skips or repeats.</p>"
-             "<p>Writes marked so take <code>Idempotency-Key</code>: the same key and body within "
-             "24 hours are done once, and "
-             "answered again with <code>Idempotent-Replayed: true</code>.</p>"
-             "<p>Errors are <code>application/problem+json</code>. 429 and 503 say in "
-             "<code>Retry-After</code> when to try "
-             "again; answers to writes tell in <code>RateLimit-*</code> what is left.</p>");
+    size_t shown = 0;
+    for (const struct route *r = routes; r < routes + route_count; r++) {
+        if (!str_eq(section, str_of(r->section)))
+            continue;
+        put_route(out, r);
+        shown++;
+    }
+    return shown;
 }
 
 void docs_render(struct buf *out)
 {
-    put(out,
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Fantail API</title>"
-        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><style>");
-    put(out, style);
-    put(out, "</style></head><body><div class=\"page\"><nav><strong>Fantail</strong>"
-             "<a href=\"#conventions\">Conventions</a>");
-    for (size_t s = 0; s < COUNT_OF(sections); s++)
-        buf_printf(out, "<a href=\"#%s\">%s</a>", sections[s].tag, sections[s].tag);
-    put(out, "</nav><main>");
-    put_conventions(out);
+    const char *at = docs_page, *mark;
     size_t shown = 0;
-    for (size_t s = 0; s < COUNT_OF(sections); s++) {
-        buf_printf(out, "<section><h2 id=\"%s\">%s</h2><p class=\"lead\">%s</p>\n", sections[s].tag,
-                   sections[s].tag, sections[s].text);
-        for (size_t i = 0; i < route_count; i++) {
-            if (strcmp(routes[i].section, sections[s].tag) != 0)
-                continue;
-            put_route(out, &routes[i]);
-            shown++;
-        }
-        put(out, "</section>");
+    while ((mark = strstr(at, "<!--"))) {
+        buf_append(out, at, (size_t)(mark - at));
+        at = strstr(mark, "-->");
+        CHECK(at);
+        struct str rest = {mark + 4, (size_t)(at - mark - 4)}, word;
+        CHECK(str_split(&rest, ' ', &word));
+        if (str_eq(word, STR("version")))
+            put(out, FANTAIL_VERSION);
+        else
+            shown += put_section(out, rest);
+        at += 3;
     }
-    CHECK(shown == route_count);
-    put(out, "</main></div></body></html>\n");
+    put(out, at);
+    CHECK(shown == route_count); /* every section of the table is on the page */
 }
 
 enum err docs_show(struct call *c, struct tx *tx)

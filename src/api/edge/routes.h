@@ -32,7 +32,7 @@ struct route_limit {
 };
 
 struct route {
-    const char *section; /* the heading it stands under in the documents; see docs.c */
+    const char *section; /* the heading it stands under in the documents; see docs.html */
     enum http_method method;
     struct str path; /* "/v1/posts/{id}" */
     handler_fn handler;
