@@ -11,11 +11,9 @@
  *
  * Every caller with an account is marked as seen about every ten minutes: in the views at once,
  * which keeps their timeline alive and serves them early in large fan-outs; in truth by
- * auth_last_seen_step(). Remote views cannot be told from an event loop: they hear it from the same
- * step, within a second. */
+ * auth_last_seen_step(). See last_seen.h. */
 #include "api/edge/auth.h"
 
-#include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,25 +29,15 @@ enum {
     MARKS_MAX = 1 << 16,
     ASK_AGAIN_MS = 60 * 1000,
     SHARED_ASK_AGAIN_MS = 1500,
-    VISITS_MAX = 1024, /* in the second between two steps: the rest is marked at the next visit */
-    VISITS_EVERY_US = 1000 * 1000,
     SEEN_EVERY_MS = 10 * 60 * 1000,
     OPAQUE_TOKEN_MAX = 128,
     ACTING_MAX = 64,
-};
-
-/* Visits that remote views have not heard of. */
-struct visits {
-    pthread_mutex_t lock;
-    size_t count;
-    struct view_change changes[VISITS_MAX];
 };
 
 struct auth {
     struct auth_config config;
     struct auth_cache *cache;
     struct last_seen *last_seen;
-    struct visits visits;
     struct jwt_key *jwt; /* NULL: none accepted */
     uint8_t cache_secret[crypto_shorthash_siphashx24_KEYBYTES];
     _Atomic uint64_t hits, misses, refused;
@@ -67,10 +55,10 @@ enum err auth_new(const struct auth_config *config, struct auth **out, char why[
     CHECK(a);
     a->config = *config;
     a->jwt = jwt;
-    pthread_mutex_init(&a->visits.lock, NULL);
     randombytes_buf(a->cache_secret, sizeof a->cache_secret);
     a->cache = auth_cache_new(config->entries_max ? config->entries_max : ENTRIES_DEFAULT);
-    a->last_seen = last_seen_new(config->db, config->clock, config->session_life_ms, MARKS_MAX);
+    a->last_seen =
+        last_seen_new(config->db, config->views, config->clock, config->session_life_ms, MARKS_MAX);
     *out = a;
     return OK;
 }
@@ -79,7 +67,6 @@ void auth_free(struct auth *a)
 {
     if (!a)
         return;
-    pthread_mutex_destroy(&a->visits.lock);
     last_seen_free(a->last_seen);
     auth_cache_free(a->cache);
     jwt_key_free(a->jwt);
@@ -156,29 +143,6 @@ enum err auth_read(struct str authorization, struct str acting, bool control,
 
 /* ---- the loop's part ---- */
 
-static void note_visit(struct visits *v, const struct view_change *change)
-{
-    pthread_mutex_lock(&v->lock);
-    if (v->count < VISITS_MAX)
-        v->changes[v->count++] = *change;
-    pthread_mutex_unlock(&v->lock);
-}
-
-static void mark_last_seen(struct auth *a, const struct caller *caller)
-{
-    struct view_change change = {
-        .kind = VIEW_LAST_SEEN,
-        .on = true,
-        .account = caller->account,
-        .value = clock_wall_ms(a->config.clock),
-    };
-    if (a->config.views->remote)
-        note_visit(&a->visits, &change);
-    else
-        (void)views_apply(a->config.views, &change, 1);
-    last_seen_mark(a->last_seen, caller->account, caller->session);
-}
-
 static bool find_cached(struct auth *a, const uint8_t key[AUTH_KEY_BYTES], struct caller *caller)
 {
     bool mark = false;
@@ -186,7 +150,7 @@ static bool find_cached(struct auth *a, const uint8_t key[AUTH_KEY_BYTES], struc
                          SEEN_EVERY_MS * INT64_C(1000), caller, &mark))
         return false;
     if (mark)
-        mark_last_seen(a, caller);
+        last_seen_mark(a->last_seen, caller->account, caller->session);
     return true;
 }
 
@@ -450,27 +414,9 @@ void auth_committed(struct auth *a, const struct event *events, size_t n)
     }
 }
 
-/* What the views cannot be told now is not worth keeping: the next visit makes another. */
-static void tell_views(struct auth *a)
-{
-    struct view_change changes[VISITS_MAX];
-    pthread_mutex_lock(&a->visits.lock);
-    size_t n = a->visits.count;
-    memcpy(changes, a->visits.changes, n * sizeof *changes);
-    a->visits.count = 0;
-    pthread_mutex_unlock(&a->visits.lock);
-    if (n > 0)
-        (void)views_apply(a->config.views, changes, n);
-}
-
 int64_t auth_last_seen_step(struct auth *a)
 {
-    int64_t due_us = last_seen_step(a->last_seen);
-    if (!a->config.views->remote)
-        return due_us;
-    tell_views(a);
-    int64_t soon_us = clock_mono_us(a->config.clock) + VISITS_EVERY_US;
-    return due_us < soon_us ? due_us : soon_us;
+    return last_seen_step(a->last_seen);
 }
 
 void auth_stats(const struct auth *a, struct auth_stats *out)

@@ -131,23 +131,12 @@ struct parts {
 
 static bool split(struct str token, struct parts *out)
 {
-    const char *first = memchr(token.ptr, '.', token.len);
-    if (!first)
+    struct str rest = token;
+    if (!str_split(&rest, '.', &out->header) || !str_split(&rest, '.', &out->payload))
         return false;
-    size_t rest_len = token.len - (size_t)(first + 1 - token.ptr);
-    const char *second = memchr(first + 1, '.', rest_len);
-    if (!second)
-        return false;
-    const char *end = token.ptr + token.len;
-    if (memchr(second + 1, '.', (size_t)(end - second - 1)))
-        return false;
-    *out = (struct parts){
-        .header = {token.ptr, (size_t)(first - token.ptr)},
-        .payload = {first + 1, (size_t)(second - first - 1)},
-        .signature = {second + 1, (size_t)(end - second - 1)},
-        .signed_text = {token.ptr, (size_t)(second - token.ptr)},
-    };
-    return out->header.len && out->payload.len && out->signature.len;
+    out->signature = rest;
+    out->signed_text = (struct str){token.ptr, token.len - rest.len - 1};
+    return out->header.len && out->payload.len && rest.len && !memchr(rest.ptr, '.', rest.len);
 }
 
 bool jwt_looks_like(struct str token)

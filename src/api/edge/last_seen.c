@@ -1,6 +1,6 @@
 /* Marks gather in one bounded array under a lock; a step takes a slice off its end and writes it in
  * one transaction. The slice is small, so that the one writer is never held up for longer than a
- * few posts take. */
+ * few posts take. Remote views cannot be told from an event loop: the step tells them, too. */
 #include "api/edge/last_seen.h"
 
 #include <pthread.h>
@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-enum { SLICE = 256, EVERY_MS = 60 * 1000 };
+enum { SLICE = 256, VIEWED_MAX = 1024, EVERY_MS = 60 * 1000, LOOK_EVERY_MS = 1000 };
 
 struct mark {
     uint64_t account, session;
@@ -17,20 +17,23 @@ struct mark {
 
 struct last_seen {
     struct db *db;
+    struct views *views;
     struct clock *clock;
     int64_t session_life_ms;
     int64_t due_us; /* the step's own */
     pthread_mutex_t lock;
     size_t count, max;
+    size_t viewed; /* marks of which remote views know */
     struct mark marks[];
 };
 
-struct last_seen *last_seen_new(struct db *db, struct clock *clock, int64_t session_life_ms,
-                                size_t marks_max)
+struct last_seen *last_seen_new(struct db *db, struct views *views, struct clock *clock,
+                                int64_t session_life_ms, size_t marks_max)
 {
     struct last_seen *s = calloc(1, sizeof *s + marks_max * sizeof(struct mark));
     CHECK(s);
     s->db = db;
+    s->views = views;
     s->clock = clock;
     s->session_life_ms = session_life_ms;
     s->max = marks_max;
@@ -47,21 +50,22 @@ void last_seen_free(struct last_seen *s)
     free(s);
 }
 
+static struct view_change change_of(const struct mark *m)
+{
+    return (struct view_change){
+        .kind = VIEW_LAST_SEEN, .on = true, .account = m->account, .value = m->at_ms};
+}
+
 void last_seen_mark(struct last_seen *s, uint64_t account, uint64_t session)
 {
     struct mark mark = {account, session, clock_wall_ms(s->clock)};
+    struct view_change change = change_of(&mark);
+    if (!s->views->remote)
+        (void)views_apply(s->views, &change, 1);
     pthread_mutex_lock(&s->lock);
     if (s->count < s->max)
         s->marks[s->count++] = mark;
     pthread_mutex_unlock(&s->lock);
-}
-
-static size_t last_seen_waiting(struct last_seen *s)
-{
-    pthread_mutex_lock(&s->lock);
-    size_t n = s->count;
-    pthread_mutex_unlock(&s->lock);
-    return n;
 }
 
 struct slice {
@@ -89,28 +93,34 @@ static enum err write_slice(struct tx *tx, void *arg)
     return e;
 }
 
+/* What the views or truth cannot be told now is not worth keeping: the next visit makes another. */
 int64_t last_seen_step(struct last_seen *s)
 {
-    int64_t now_us = clock_mono_us(s->clock);
-    size_t waiting = last_seen_waiting(s);
-    if (now_us < s->due_us && waiting < s->max / 2) {
-        int64_t soon_us = now_us + INT64_C(1000000); /* to notice when it fills up early */
-        return s->due_us < soon_us ? s->due_us : soon_us;
-    }
+    struct view_change changes[VIEWED_MAX];
     struct mark marks[SLICE];
+    size_t viewed = 0, taken = 0;
+    int64_t now_us = clock_mono_us(s->clock), soon_us = now_us + LOOK_EVERY_MS * INT64_C(1000);
     pthread_mutex_lock(&s->lock);
-    size_t n = s->count < SLICE ? s->count : SLICE;
-    s->count -= n;
-    memcpy(marks, s->marks + s->count, n * sizeof *marks);
-    bool more = s->count > 0;
+    for (size_t i = s->viewed; s->views->remote && i < s->count && viewed < VIEWED_MAX; i++)
+        changes[viewed++] = change_of(&s->marks[i]);
+    if (now_us >= s->due_us || s->count >= s->max / 2)
+        taken = s->count < SLICE ? s->count : SLICE;
+    s->count -= taken;
+    s->viewed = s->count;
+    memcpy(marks, s->marks + s->count, taken * sizeof *marks);
+    bool more = taken > 0 && s->count > 0;
     pthread_mutex_unlock(&s->lock);
-    if (n > 0) {
-        struct slice slice = {marks, n, s->session_life_ms};
-        /* A mark that cannot be written now is not worth keeping: the next visit makes another. */
+    if (viewed > 0)
+        (void)views_apply(s->views, changes, viewed);
+    struct slice slice = {marks, taken, s->session_life_ms};
+    if (taken > 0)
         (void)db_write(s->db, write_slice, &slice, NULL);
-    }
     if (more)
         return now_us;
-    s->due_us = now_us + EVERY_MS * INT64_C(1000);
-    return s->due_us;
+    if (now_us >= s->due_us) {
+        s->due_us = now_us + EVERY_MS * INT64_C(1000);
+        if (!s->views->remote)
+            return s->due_us;
+    }
+    return s->due_us < soon_us ? s->due_us : soon_us;
 }

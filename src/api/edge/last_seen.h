@@ -1,15 +1,16 @@
-/* When people were last here. The views are told at once; truth is told in batches, about once a
- * minute, because a write per visit would cost more than the visit. What is lost in a crash is at
- * most that minute. */
+/* When people were last here. The views are told at once, or within a second when they are remote;
+ * truth is told in batches, about once a minute, because a write per visit would cost more than the
+ * visit. What is lost in a crash is at most that minute. */
 #pragma once
 
 #include "base/clock.h"
 #include "port/db.h"
+#include "port/views.h"
 
 struct last_seen;
 
-struct last_seen *last_seen_new(struct db *db, struct clock *clock, int64_t session_life_ms,
-                                size_t marks_max);
+struct last_seen *last_seen_new(struct db *db, struct views *views, struct clock *clock,
+                                int64_t session_life_ms, size_t marks_max);
 void last_seen_free(struct last_seen *s);
 
 /* `account` (through `session`, 0: none) was here now. Any thread; never blocks for long; dropped
