@@ -12,7 +12,6 @@
 #include "base/check.h"
 #include "live/live_state.h"
 #include "net/hub.h"
-#include "net/stream.h"
 
 enum {
     TOUCHES_MAX = 4096,
@@ -34,12 +33,6 @@ enum {
 
 #define LAST_SEEN_MIN_US (INT64_C(1000) * 1000)
 #define LAST_SEEN_MAX_US (INT64_C(600) * 1000 * 1000)
-
-struct greeting {
-    struct greeting *next;
-    struct stream *stream;
-    uint64_t person;
-};
 
 static bool is_shared(const struct live *live)
 {
@@ -195,17 +188,12 @@ enum err live_join(struct live *live, uint64_t person, uint64_t session, struct 
     enum err e = hub_join(live->hub, person, s);
     if (e)
         return e;
-    struct greeting *g = calloc(1, sizeof *g);
-    CHECK(g);
-    *g = (struct greeting){.stream = stream_ref(s), .person = person};
     pthread_mutex_lock(&live->lock);
     struct listener *l = find(live, person);
     if (l && session)
         add_session(l, session);
     if (l)
         enqueue(live, l, LIVE_TRUTH); /* did the session end while it joined? */
-    g->next = live->greetings;
-    live->greetings = g;
     pthread_mutex_unlock(&live->lock);
     wake(live);
     return OK;
@@ -248,35 +236,14 @@ static void put_back(struct live *live, struct listener *l, unsigned parts)
     pthread_mutex_unlock(&live->lock);
 }
 
-/* Those whose person is known are taken out; of those who are gone the stream has ended. */
-static struct greeting *take_greetings(struct live *live)
+/* A stream is greeted when its person has been looked at since it joined. */
+static void greet(struct live *live, const struct listener *l)
 {
-    struct greeting *ready = NULL;
     pthread_mutex_lock(&live->lock);
-    for (struct greeting **at = &live->greetings; *at;) {
-        struct greeting *g = *at;
-        const struct listener *l = find(live, g->person);
-        if (l && !l->gone && (!l->known || (l->dirty & LIVE_TRUTH))) {
-            at = &g->next;
-            continue;
-        }
-        *at = g->next;
-        g->next = ready;
-        ready = g;
-    }
+    bool ready = l->known && !(l->dirty & LIVE_TRUTH);
     pthread_mutex_unlock(&live->lock);
-    return ready;
-}
-
-static void greet_all(struct live *live)
-{
-    struct greeting *next;
-    for (struct greeting *g = take_greetings(live); g; g = next) {
-        next = g->next;
-        live_greet(live, g->person, g->stream);
-        stream_unref(g->stream);
-        free(g);
-    }
+    if (ready)
+        live_greet(live, l->person);
 }
 
 /* ---- shared views ---- */
@@ -460,13 +427,14 @@ int64_t live_step(struct live *live)
     for (size_t i = 0; i < n; i++) {
         unsigned again = 0;
         atomic_fetch_add_explicit(&live->looks, 1, memory_order_relaxed);
-        if (live_look(live, taken[i], parts[i], &again))
+        if (live_look(live, taken[i], parts[i], &again)) {
+            greet(live, taken[i]);
             continue;
+        }
         atomic_fetch_add_explicit(&live->failed, 1, memory_order_relaxed);
         put_back(live, taken[i], again);
         failed = true;
     }
-    greet_all(live);
     if (failed)
         return now_us + RETRY_US;
     if (more_to_report || has_dirty(live))
@@ -514,12 +482,6 @@ void live_free(struct live *live)
         pthread_cond_wait(&live->answered, &live->lock);
     pthread_mutex_unlock(&live->lock);
     hub_free(live->hub);
-    struct greeting *next_greeting;
-    for (struct greeting *g = live->greetings; g; g = next_greeting) {
-        next_greeting = g->next;
-        stream_unref(g->stream);
-        free(g);
-    }
     FOR_EACH(e)
     release(live, e->listener);
     live_topics_done(live);

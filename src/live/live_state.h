@@ -80,10 +80,9 @@ struct live {
     struct hub *hub;
     _Atomic uint64_t looks, failed, sent, missed;
 
-    pthread_mutex_t lock; /* of the table, the queue, greetings and touches */
+    pthread_mutex_t lock; /* of the table, the queue and touches */
     struct map listeners; /* by person */
     struct listener *dirty_first, **dirty_last;
-    struct greeting *greetings;
     uint64_t *touches;
     size_t touch_count;
     struct range_list arrived; /* to be told here */
@@ -111,7 +110,7 @@ struct live {
 /* look.c: looks at what is dirty and tells the difference. False: something did not answer;
  * the parts in *again are to be looked at once more. */
 bool live_look(struct live *live, struct listener *l, unsigned parts, unsigned *again);
-void live_greet(struct live *live, uint64_t person, struct stream *s);
+void live_greet(struct live *live, uint64_t person);
 /* Sends {"group","seq"} to all streams of these people. */
 void live_send_group(struct live *live, const uint64_t *persons, size_t n, uint64_t group,
                      int64_t seq);

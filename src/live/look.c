@@ -19,7 +19,6 @@
 #include "model/account.h"
 #include "model/inbox.h"
 #include "net/hub.h"
-#include "net/stream.h"
 
 enum { DATA_MAX = 96 };
 
@@ -51,14 +50,11 @@ static void say_hello(struct text *t, uint64_t person)
     say(t, "hello", KIND_HELLO, 0);
 }
 
-void live_greet(struct live *live, uint64_t person, struct stream *s)
+void live_greet(struct live *live, uint64_t person)
 {
-    (void)live;
     struct text t = {.data = ""};
     say_hello(&t, person);
-    struct frame *f = frame_new(&t.frame);
-    (void)stream_send(s, f);
-    frame_unref(f);
+    hub_greet(live->hub, person, &t.frame);
 }
 
 static void say_number(struct text *t, const char *name, enum frame_kind kind, uint64_t group,

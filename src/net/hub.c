@@ -117,25 +117,31 @@ void hub_leave(struct hub *h, struct stream *s)
 
 /* ---- sending ---- */
 
-/* The person's streams, with a reference each. */
-static unsigned listeners(struct hub *h, uint64_t person, struct stream *out[HUB_PERSON_MAX])
+/* The person's streams, or those that were not greeted and now are, with a reference each. */
+static unsigned listeners(struct hub *h, uint64_t person, bool greet,
+                          struct stream *out[HUB_PERSON_MAX])
 {
     unsigned n = 0;
     pthread_mutex_lock(&h->lock);
     const struct person *p = person_of(h, person);
-    for (struct stream *s = p ? p->first : NULL; s; s = s->hub_next)
+    for (struct stream *s = p ? p->first : NULL; s; s = s->hub_next) {
+        if (greet && s->greeted)
+            continue;
+        s->greeted |= greet;
         out[n++] = stream_ref(s);
+    }
     pthread_mutex_unlock(&h->lock);
     return n;
 }
 
-size_t hub_send(struct hub *h, const uint64_t *persons, size_t n, const struct frame_text *text)
+static size_t send(struct hub *h, const uint64_t *persons, size_t n, bool greet,
+                   const struct frame_text *text)
 {
     struct frame *f = NULL; /* made when there is somebody to send it to */
     uint64_t outcomes[4] = {0};
     for (size_t i = 0; i < n; i++) {
         struct stream *streams[HUB_PERSON_MAX];
-        unsigned found = listeners(h, persons[i], streams);
+        unsigned found = listeners(h, persons[i], greet, streams);
         if (found > 0 && !f)
             f = frame_new(text);
         for (unsigned j = 0; j < found; j++) {
@@ -155,10 +161,20 @@ size_t hub_send(struct hub *h, const uint64_t *persons, size_t n, const struct f
     return sent;
 }
 
+size_t hub_send(struct hub *h, const uint64_t *persons, size_t n, const struct frame_text *text)
+{
+    return send(h, persons, n, false, text);
+}
+
+void hub_greet(struct hub *h, uint64_t person, const struct frame_text *text)
+{
+    (void)send(h, &person, 1, true, text);
+}
+
 void hub_close(struct hub *h, uint64_t person, const char *reason)
 {
     struct stream *streams[HUB_PERSON_MAX];
-    unsigned found = listeners(h, person, streams);
+    unsigned found = listeners(h, person, false, streams);
     for (unsigned i = 0; i < found; i++) {
         stream_close(streams[i], reason);
         stream_unref(streams[i]);

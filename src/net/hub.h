@@ -46,6 +46,8 @@ void hub_leave(struct hub *h, struct stream *s);
 
 /* Sends one frame to all streams of all these people. Returns to how many. */
 size_t hub_send(struct hub *h, const uint64_t *persons, size_t n, const struct frame_text *text);
+/* Sends it to those streams of the person to which this was not called before. */
+void hub_greet(struct hub *h, uint64_t person, const struct frame_text *text);
 /* Ends the person's streams with a goodbye: whoever is still allowed to listens again. */
 void hub_close(struct hub *h, uint64_t person, const char *reason);
 

@@ -44,7 +44,7 @@ struct stream {
     struct hub *hub;
     uint64_t person;
     struct stream *hub_next;
-    bool joined;
+    bool joined, greeted;
 };
 
 /* ---- for its connection, on the loop's thread ---- */
