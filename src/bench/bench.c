@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "cmd/commands.h"
+#include "cmd/command.h"
 
 enum { NUMBERS_MAX = 64 };
 

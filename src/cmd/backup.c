@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cmd/commands.h"
+#include "cmd/command.h"
 #include "cmd/control.h"
 #include "ops/progress.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cmd/operator.h"
+#include "cmd/operate.h"
 #include "cmd/show.h"
 
 enum { DIFFERENCES_SHOWN = 50, DRAIN_TRIES = 200 };

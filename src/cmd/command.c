@@ -38,6 +38,15 @@ int command_usage(const struct invocation *in, const char *format, ...)
     return EXIT_USAGE;
 }
 
+bool command_path(const struct invocation *in, const char *folder, const char *file,
+                  char out[PATH_MAX])
+{
+    if (snprintf(out, PATH_MAX, "%s/%s", folder, file) < PATH_MAX)
+        return true;
+    command_fail(in, "the path %s is longer than %d bytes", folder, PATH_MAX - 1);
+    return false;
+}
+
 bool invocation_has(const struct invocation *in, const char *option)
 {
     for (int i = 0; i < in->option_count; i++)

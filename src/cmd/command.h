@@ -2,6 +2,7 @@
  * Parsing, --help, "did you mean" and exit codes are the same for all of them. */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -74,9 +75,26 @@ const char *invocation_value(const struct invocation *in, const char *option);
 bool invocation_number(const struct invocation *in, const char *option, int64_t min, int64_t max,
                        int64_t *out);
 
+/* FOLDER/FILE; false: it is too long, a message was printed, return EXIT_FAILED. */
+bool command_path(const struct invocation *in, const char *folder, const char *file,
+                  char out[PATH_MAX]);
+
 /* "fantail status: …" on stderr; returns EXIT_FAILED. */
 int command_fail(const struct invocation *in, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* The same, with a pointer to the help; returns EXIT_USAGE. */
 int command_usage(const struct invocation *in, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The commands that are no rows of cmd/operator.c. */
+extern const struct command command_serve;
+extern const struct command command_demo;
+extern const struct command command_plan;
+extern const struct command command_backup;
+extern const struct command command_restore;
+extern const struct command command_migrate;
+extern const struct command command_copy;
+extern const struct command command_import;
+extern const struct command command_bench;
+extern const struct command command_config;
+extern const struct command command_version;

@@ -1,5 +1,5 @@
 /* `fantail config`: what is in force, and where each value comes from. */
-#include "cmd/commands.h"
+#include "cmd/command.h"
 #include "cmd/show.h"
 
 static const char *const source_names[] = {

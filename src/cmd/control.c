@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -24,43 +23,21 @@ struct control {
     struct http_client *client;
     struct runtime *runtime; /* NULL: another process serves */
     char folder[FOLDER_MAX]; /* the socket's, when it was made for it; else "" */
-    char socket[CONTROL_PATH_MAX];
-    int socket_fd; /* see runtime_control_path */
+    char socket[PATH_MAX];
     struct buf answer;
 };
 
-static void show_loading(void *ctx, uint64_t done, uint64_t total)
+static bool store_exists(const struct invocation *in)
 {
-    struct progress *p = ctx;
-    p->total = total;
-    progress_update(p, done);
-}
-
-static bool store_exists(const char *folder)
-{
-    char path[4096];
-    struct stat st;
-    return snprintf(path, sizeof(path), "%s/" STORE_FILE, folder) < (int)sizeof(path) &&
-           stat(path, &st) == 0;
-}
-
-static struct http_client *find_server(const char *folder)
-{
-    char path[CONTROL_PATH_MAX];
-    int fd;
-    if (!runtime_control_path(folder, path, &fd))
-        return NULL;
-    struct http_client *client = http_client_unix(path);
-    if (fd >= 0)
-        close(fd);
-    return client;
+    char path[PATH_MAX];
+    return command_path(in, in->settings.data, STORE_FILE, path) && access(path, F_OK) == 0;
 }
 
 /* A command that serves does so in the data folder, like the server; others hide. */
 static bool choose_socket(struct control *c, enum control_mode mode)
 {
     if (mode == CONTROL_SERVE)
-        return runtime_control_path(c->in->settings.data, c->socket, &c->socket_fd);
+        return true; /* c->socket is the folder's already */
     const char *tmp = getenv("TMPDIR");
     int n =
         snprintf(c->folder, sizeof(c->folder), "%s/fantail-XXXXXX", tmp && tmp[0] ? tmp : "/tmp");
@@ -83,7 +60,7 @@ static bool open_here(struct control *c, enum control_mode mode)
     uint16_t port = 0;
     struct progress p;
     progress_init(&p, "loading", 0, PROGRESS_COUNT);
-    enum err e = runtime_open(s, show_loading, &p, &c->runtime, why);
+    enum err e = runtime_open(s, progress_follow, &p, &c->runtime, why);
     if (p.total > 0)
         progress_done(&p);
     bool serve = !e && mode == CONTROL_SERVE && settings_split_address(s->listen, host, &port);
@@ -108,13 +85,13 @@ struct control *control_open(const struct invocation *in, enum control_mode mode
     struct control *c = calloc(1, sizeof(*c));
     CHECK(c);
     c->in = in;
-    c->socket_fd = -1;
     buf_init(&c->answer, ANSWER_MAX);
-    c->client = find_server(in->settings.data);
+    bool named = command_path(in, in->settings.data, CONTROL_FILE, c->socket);
+    c->client = named ? http_client_unix(c->socket) : NULL;
     bool ok = c->client != NULL;
-    if (!ok && mode == CONTROL_EXISTING && !store_exists(in->settings.data))
+    if (named && !ok && mode == CONTROL_EXISTING && !store_exists(in))
         command_fail(in, "there is no store in %s; name its folder with --data", in->settings.data);
-    else if (!ok)
+    else if (named && !ok)
         ok = open_here(c, mode);
     if (ok)
         return c;
@@ -130,8 +107,6 @@ void control_close(struct control *c)
         http_client_free(c->client);
     if (c->runtime)
         runtime_close(c->runtime, 1000);
-    if (c->socket_fd >= 0)
-        close(c->socket_fd);
     if (c->folder[0]) {
         unlink(c->socket);
         rmdir(c->folder);

@@ -18,7 +18,7 @@
 
 #include "base/check.h"
 #include "base/id.h"
-#include "cmd/commands.h"
+#include "cmd/command.h"
 #include "db/copy.h"
 #include "db/postgres.h"
 #include "db/sqlite.h"
@@ -51,11 +51,6 @@ static bool is_url(const char *where)
 static const char *name_of(const struct side *s)
 {
     return s->shared ? "the PostgreSQL store" : s->where;
-}
-
-static bool path_in(const struct side *s, const char *file, char out[PATH_MAX])
-{
-    return snprintf(out, PATH_MAX, "%s/%s", s->where, file) < PATH_MAX;
 }
 
 static void side_close(struct side *s)
@@ -116,8 +111,8 @@ static int open_source(const struct invocation *in, struct side *s)
     int present = 0, wanted = 0;
     char detail[TX_DETAIL_MAX] = "";
     enum err e;
-    if (!s->shared && !path_in(s, STORE_FILE, s->path))
-        return command_fail(in, "the path %s is longer than %d bytes", s->where, PATH_MAX - 1);
+    if (!s->shared && !command_path(in, s->where, STORE_FILE, s->path))
+        return EXIT_FAILED;
     if (s->shared) {
         struct postgres_config config;
         config_of(s, &config);
@@ -151,9 +146,10 @@ static void remove_part(const struct side *s)
 static int make_folder_ready(const struct invocation *in, struct side *s)
 {
     char store[PATH_MAX], snapshot[PATH_MAX];
-    if (!path_in(s, STORE_FILE, store) || !path_in(s, SNAPSHOT_FILE, snapshot) ||
-        !path_in(s, PART_FILE, s->path))
-        return command_fail(in, "the path %s is longer than %d bytes", s->where, PATH_MAX - 1);
+    if (!command_path(in, s->where, STORE_FILE, store) ||
+        !command_path(in, s->where, SNAPSHOT_FILE, snapshot) ||
+        !command_path(in, s->where, PART_FILE, s->path))
+        return EXIT_FAILED;
     int code = lock_folder(in, s);
     if (code != EXIT_DONE)
         return code;
@@ -192,19 +188,12 @@ static int open_target(const struct invocation *in, struct side *s)
 
 /* ---- copying and verifying ---- */
 
-static void show_rows(void *ctx, uint64_t done, uint64_t total)
-{
-    struct progress *p = ctx;
-    p->total = total;
-    progress_update(p, done);
-}
-
 static int transfer(const struct invocation *in, struct side *from, struct side *to)
 {
     struct progress p;
     char detail[TX_DETAIL_MAX] = "";
     progress_init(&p, "copying", 0, PROGRESS_COUNT);
-    const struct copy_watcher watcher = {show_rows, &p};
+    const struct copy_watcher watcher = {progress_follow, &p};
     enum err e = copy_transfer(&from->store, &to->store, &watcher, detail);
     progress_done(&p);
     return e ? command_fail(in, "the copy failed: %s", detail[0] ? detail : err_title(e))
@@ -217,7 +206,7 @@ static int verify(const struct invocation *in, struct side *from, struct side *t
     char detail[TX_DETAIL_MAX] = "";
     const struct copy_table *differs;
     progress_init(&p, "verifying", 0, PROGRESS_COUNT);
-    const struct copy_watcher watcher = {show_rows, &p};
+    const struct copy_watcher watcher = {progress_follow, &p};
     enum err e = copy_verify(&from->store, &to->store, &watcher, &differs, detail);
     progress_done(&p);
     if (e)
@@ -238,8 +227,8 @@ static int give_name(const struct invocation *in, struct side *s)
     db_free(s->store.db);
     s->store.db = NULL;
     int folder = open(s->where, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool ok = path_in(s, STORE_FILE, store) && folder >= 0 && rename(s->path, store) == 0 &&
-              fsync(folder) == 0;
+    bool ok = command_path(in, s->where, STORE_FILE, store) && folder >= 0 &&
+              rename(s->path, store) == 0 && fsync(folder) == 0;
     if (folder >= 0)
         close(folder);
     return ok ? EXIT_DONE

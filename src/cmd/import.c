@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cmd/commands.h"
+#include "cmd/command.h"
 #include "cmd/import_lines.h"
 #include "ops/progress.h"
 

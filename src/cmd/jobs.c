@@ -10,7 +10,7 @@
 #include <sys/select.h>
 
 #include "base/clock.h"
-#include "cmd/operator.h"
+#include "cmd/operate.h"
 #include "cmd/show.h"
 #include "ops/progress.h"
 

@@ -13,7 +13,7 @@
 #include <sodium.h>
 
 #include "base/check.h"
-#include "cmd/commands.h"
+#include "cmd/command.h"
 #include "cmd/operate.h"
 
 /* The rows of cmd/operator.c stand after the first two. */

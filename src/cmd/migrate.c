@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/id.h"
-#include "cmd/commands.h"
+#include "cmd/command.h"
 #include "db/postgres.h"
 #include "db/sqlite.h"
 #include "node/drivers.h"
@@ -94,9 +94,8 @@ static int run(struct invocation *in)
         return migrate(in, &p);
     }
     snprintf(p.name, sizeof p.name, "%s", in->settings.data);
-    if (snprintf(p.path, sizeof p.path, "%s/" STORE_FILE, in->settings.data) >= (int)sizeof p.path)
-        return command_fail(in, "the path %s is longer than %zu bytes", in->settings.data,
-                            sizeof p.path - 1);
+    if (!command_path(in, in->settings.data, STORE_FILE, p.path))
+        return EXIT_FAILED;
     if (invocation_has(in, "check"))
         return migrate(in, &p);
     struct data_lock lock;

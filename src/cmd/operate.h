@@ -47,3 +47,20 @@ json_t *operate_ask(struct invocation *in, struct control *c, const struct opera
 /* As JSON when that was asked for, else by the row's template. */
 void operate_show(struct invocation *in, const struct operation *op, const json_t *members,
                   json_t *answer);
+
+/* ---- the `take`, `then` and `run` of rows that do more than ask and show ---- */
+
+/* Watches work on the server (a replay, a rebuild) until it ends; Ctrl-C leaves it running. */
+int job_watch(struct invocation *in, struct control *c, const struct operation *op, json_t *job);
+/* The same for work that this command began, unless --detach was given. */
+int job_follow(struct invocation *in, struct control *c, const struct operation *op, json_t *job);
+
+void replay_take_slice(struct invocation *in, json_t *total, json_t *slice);
+int replay_plan(struct invocation *in, const struct operation *op);
+int replay_start(struct invocation *in, const struct operation *op);
+
+void check_take_slice(struct invocation *in, json_t *total, json_t *slice);
+int check_run(struct invocation *in, const struct operation *op);
+
+int status_show(struct invocation *in, struct control *c, const struct operation *op,
+                json_t *status);

@@ -1,7 +1,7 @@
 /* The commands of operators: each a row with its words, its options, what it asks the server and
  * how the answer is shown (cmd/operate.h, cmd/show.h). To add one, add a row: parsing, help, checks
  * of options, --json, paging and the text follow from it. */
-#include "cmd/operator.h"
+#include "cmd/operate.h"
 
 #include "base/check.h"
 

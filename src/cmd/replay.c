@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "cmd/operator.h"
+#include "cmd/operate.h"
 #include "cmd/show.h"
 
 /* [{"channel":"views","would_act":…}] becomes {"views":{"would_act":…}}, which adds up. */

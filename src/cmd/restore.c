@@ -17,7 +17,7 @@
 #include <sqlite3.h>
 
 #include "base/check.h"
-#include "cmd/commands.h"
+#include "cmd/command.h"
 #include "node/runtime.h"
 #include "ops/lock.h"
 #include "ops/progress.h"
@@ -25,11 +25,6 @@
 #define PART_FILE "restore.part"
 
 enum { COPY_CHUNK = 1024 * 1024, WHY_MAX = 300 };
-
-static bool path_in(const char *folder, const char *name, char out[PATH_MAX])
-{
-    return snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
-}
 
 static bool copy_bytes(int from, int to, uint64_t size)
 {
@@ -102,12 +97,12 @@ static int verify(struct invocation *in, const char *path)
 }
 
 /* Looking into a store in this mode leaves an empty log and its index behind. */
-static void remove_traces(const char *folder)
+static void remove_traces(const struct invocation *in)
 {
     static const char *const traces[] = {PART_FILE "-wal", PART_FILE "-shm"};
     char path[PATH_MAX];
     for (size_t i = 0; i < COUNT_OF(traces); i++)
-        if (path_in(folder, traces[i], path))
+        if (command_path(in, in->settings.data, traces[i], path))
             unlink(path);
 }
 
@@ -117,9 +112,9 @@ static int install(struct invocation *in, const char *part)
     const char *folder = in->settings.data;
     char path[PATH_MAX];
     for (size_t i = 0; i < COUNT_OF(old); i++)
-        if (path_in(folder, old[i], path) && unlink(path) != 0 && errno != ENOENT)
+        if (command_path(in, folder, old[i], path) && unlink(path) != 0 && errno != ENOENT)
             return command_fail(in, "cannot remove %s: %s", path, strerror(errno));
-    if (!path_in(folder, STORE_FILE, path) || rename(part, path) != 0)
+    if (!command_path(in, folder, STORE_FILE, path) || rename(part, path) != 0)
         return command_fail(in, "cannot write %s: %s", path, strerror(errno));
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool synced = fd >= 0 && fsync(fd) == 0;
@@ -132,14 +127,14 @@ static int restore_locked(struct invocation *in)
 {
     char path[PATH_MAX], part[PATH_MAX];
     const char *folder = in->settings.data;
-    if (!path_in(folder, STORE_FILE, path) || !path_in(folder, PART_FILE, part))
-        return command_fail(in, "the path %s is longer than %d bytes", folder, PATH_MAX - 1);
+    if (!command_path(in, folder, STORE_FILE, path) || !command_path(in, folder, PART_FILE, part))
+        return EXIT_FAILED;
     if (access(path, F_OK) == 0 && !invocation_has(in, "force"))
         return command_fail(in, "%s holds a store already; --force replaces it", folder);
     int code = copy_file(in, in->arguments[0], part);
     if (code == EXIT_DONE) {
         code = verify(in, part);
-        remove_traces(folder);
+        remove_traces(in);
     }
     if (code == EXIT_DONE)
         code = install(in, part);

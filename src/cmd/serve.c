@@ -1,7 +1,6 @@
 /* `fantail serve`: from settings to a server, until a signal. The first SIGTERM or SIGINT drains; a
  * second one ends at once, which is safe: everything acknowledged is durable. Signals are taken
  * with sigwait on the main thread, so no handler ever interrupts anything. */
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "cmd/commands.h"
+#include "cmd/command.h"
 #include "node/runtime.h"
 #include "ops/progress.h"
 
@@ -88,7 +87,7 @@ static int run(struct invocation *in)
 {
     const struct settings *s = &in->settings;
     int64_t began_us = clock_mono_us(clock_system());
-    char why[WHY_MAX], host[256], control[CONTROL_PATH_MAX];
+    char why[WHY_MAX], host[256], control[PATH_MAX];
     uint16_t port = 0;
     sigset_t signals;
     sigemptyset(&signals);
@@ -99,38 +98,28 @@ static int run(struct invocation *in)
     raise_descriptor_limit(s->connections_max);
     settings_split_address(s->listen, host, &port);
 
+    if (!command_path(in, s->data, CONTROL_FILE, control))
+        return EXIT_FAILED;
     struct runtime *runtime = NULL;
     struct loading loading = {began_us};
     if (runtime_open(s, log_loading, &loading, &runtime, why) != OK)
         return command_fail(in, "%s", why);
-    int fd;
-    enum err e = OK;
-    if (!runtime_control_path(s->data, control, &fd)) {
-        snprintf(why, sizeof(why), "cannot open the data folder %.200s: %s", s->data,
-                 strerror(errno));
-        e = ERR_UNAVAILABLE;
-    }
-    if (!e)
-        e = runtime_listen(runtime, host, port, control, why);
+    enum err e = runtime_listen(runtime, host, port, control, why);
     if (!e && !runtime_start_workers(runtime)) {
         snprintf(why, sizeof(why), "cannot start threads");
         e = ERR_UNAVAILABLE;
     }
-    int code = EXIT_DONE;
     if (e) {
-        code = command_fail(in, "%s", why);
         runtime_close(runtime, 0);
-    } else {
-        greet(runtime, s, host, clock_mono_us(clock_system()) - began_us);
-        int signal_number = 0;
-        sigwait(&signals, &signal_number);
-        log_info("stopping", LOG_INT("signal", signal_number));
-        stop(runtime, s, &signals);
-        log_info("stopped", LOG_CSTR("data", s->data));
+        return command_fail(in, "%s", why);
     }
-    if (fd >= 0)
-        close(fd);
-    return code;
+    greet(runtime, s, host, clock_mono_us(clock_system()) - began_us);
+    int signal_number = 0;
+    sigwait(&signals, &signal_number);
+    log_info("stopping", LOG_INT("signal", signal_number));
+    stop(runtime, s, &signals);
+    log_info("stopped", LOG_CSTR("data", s->data));
+    return EXIT_DONE;
 }
 
 const struct command command_serve = {

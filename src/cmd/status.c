@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cmd/operator.h"
+#include "cmd/operate.h"
 #include "cmd/show.h"
 
 enum { WATCH_SECONDS = 2 };

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "base/fault.h"
-#include "cmd/commands.h"
+#include "cmd/command.h"
 
 #ifdef FANTAIL_FAULTS
 static const bool faults_built_in = true;

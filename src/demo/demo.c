@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "cmd/commands.h"
+#include "cmd/command.h"
 #include "cmd/import_lines.h"
 #include "demo/live.h"
 #include "demo/world.h"

@@ -330,16 +330,6 @@ enum err runtime_open(const struct settings *settings, runtime_loading loading, 
 
 /* ---- serving ---- */
 
-bool runtime_control_path(const char *folder, char out[CONTROL_PATH_MAX], int *fd)
-{
-    *fd = -1;
-    if (snprintf(out, CONTROL_PATH_MAX, "%s/control.sock", folder) < CONTROL_PATH_MAX)
-        return true;
-    *fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    snprintf(out, CONTROL_PATH_MAX, "/proc/self/fd/%d/control.sock", *fd);
-    return *fd >= 0;
-}
-
 /* Where other nodes reach this one, unless the settings say otherwise. */
 static void tell_port(struct runtime *runtime, uint16_t port)
 {

@@ -18,6 +18,7 @@ struct runtime;
 /* In the data folder. */
 #define STORE_FILE    "fantail.db"
 #define SNAPSHOT_FILE "views.snapshot"
+#define CONTROL_FILE  "control.sock"
 
 /* Called about ten times a second while the views are loaded from truth; may be NULL. */
 typedef void (*runtime_loading)(void *ctx, uint64_t done, uint64_t total);
@@ -40,8 +41,3 @@ struct api *runtime_api(struct runtime *runtime);
 uint16_t runtime_port(const struct runtime *runtime);
 uint64_t runtime_account_count(struct runtime *runtime);
 
-/* The path of the control socket of a data folder, in `out` (at least 108 bytes, all that a socket
- * address holds). Long folder names go through an open descriptor (*fd, else -1), to be closed
- * after use. False: no such folder. */
-enum { CONTROL_PATH_MAX = 108 };
-bool runtime_control_path(const char *folder, char out[CONTROL_PATH_MAX], int *fd);

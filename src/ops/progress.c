@@ -151,6 +151,13 @@ void progress_update(struct progress *p, uint64_t done)
     show(p, now_us, false);
 }
 
+void progress_follow(void *ctx, uint64_t done, uint64_t total)
+{
+    struct progress *p = ctx;
+    p->total = total;
+    progress_update(p, done);
+}
+
 void progress_done(struct progress *p)
 {
     int64_t now_us = clock_mono_us(clock_system());

@@ -21,6 +21,8 @@ struct progress {
 void progress_init(struct progress *p, const char *label, uint64_t total, enum progress_unit unit);
 void progress_update(struct progress *p,
                      uint64_t done); /* cheap: draws a few times a second at most */
+/* The same, for work that reports its total too: `ctx` is the struct progress. */
+void progress_follow(void *ctx, uint64_t done, uint64_t total);
 void progress_done(
     struct progress *p); /* draws the end and leaves the line; also after a failure */
 

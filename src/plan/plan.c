@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "base/json_out.h"
-#include "cmd/commands.h"
+#include "cmd/command.h"
 #include "cmd/control.h"
 #include "ops/progress.h"
 
