@@ -63,7 +63,7 @@ static void on_stall_over(uv_write_t *write, int status)
         return;
     }
     LOOP_COUNT(c->loop, bytes_out, unsent);
-    stream_left(c->stream, batch_bytes);
+    stream_left(c->stream, batch_bytes, false);
     conn_change_state(c, CONN_STREAM);
     flush(c);
 }
@@ -104,7 +104,7 @@ static void stall(struct conn *c, const struct stream_batch *batch, uint32_t sen
         return;
     }
     loop->unsent += unsent;
-    stream_stalled(c->stream);
+    stream_left(c->stream, 0, true);
     c->progress = conn_unacknowledged(c);
     conn_change_state(c, CONN_STREAM_WRITE);
 }
@@ -120,7 +120,7 @@ static bool send_batch(struct conn *c, struct stream_batch *batch)
         LOOP_COUNT(c->loop, bytes_out, (uint64_t)sent);
     if (sent >= 0 && (uint32_t)sent == batch->bytes) {
         drop_frames(batch->frames, batch->count);
-        stream_left(c->stream, batch->bytes);
+        stream_left(c->stream, batch->bytes, false);
         conn_change_state(c, CONN_STREAM);
         return true;
     }
@@ -138,7 +138,7 @@ static void flush(struct conn *c)
 {
     struct stream *s = c->stream;
     if (s->until_ms > 0 && loop_now_ms(c->loop) >= s->until_ms)
-        stream_close_here(s, "expired");
+        stream_close(s, "expired");
     for (unsigned round = 0; round < FLUSH_ROUNDS_MAX; round++) {
         struct stream_batch batch;
         stream_take(s, &batch);
@@ -230,7 +230,7 @@ void conn_stream_check_heartbeats(struct loop *loop, int64_t now_ms)
         struct conn *c = list->first;
         if (now_ms - c->since_ms < loop->config.stream_heartbeat_ms)
             return;
-        stream_send_here(c->stream, loop->heartbeat);
+        (void)stream_send(c->stream, loop->heartbeat);
         flush(c);
     }
 }
@@ -238,7 +238,7 @@ void conn_stream_check_heartbeats(struct loop *loop, int64_t now_ms)
 static void part(struct conn *c)
 {
     if (!c->parting)
-        stream_close_here(c->stream, "stopping");
+        stream_close(c->stream, "stopping");
     c->parting = true;
 }
 

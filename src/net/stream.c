@@ -199,28 +199,18 @@ static struct loop *loop_to_wake(struct stream *s)
 
 /* ---- sending ---- */
 
-static enum stream_outcome send_frame(struct stream *s, struct frame *f, bool wake)
+enum stream_outcome stream_send(struct stream *s, struct frame *f)
 {
     struct frame *replaced = NULL;
     pthread_mutex_lock(&s->lock);
     enum stream_outcome outcome = put(s, f, &replaced);
-    struct loop *loop = wake && outcome != STREAM_ENDED ? loop_to_wake(s) : NULL;
+    struct loop *loop = outcome != STREAM_ENDED ? loop_to_wake(s) : NULL;
     pthread_mutex_unlock(&s->lock);
     if (loop)
         loop_post_stream(loop, s);
     if (replaced)
         frame_unref(replaced);
     return outcome;
-}
-
-enum stream_outcome stream_send(struct stream *s, struct frame *f)
-{
-    return send_frame(s, f, true);
-}
-
-void stream_send_here(struct stream *s, struct frame *f)
-{
-    send_frame(s, f, false);
 }
 
 static struct frame *bye(const struct stream *s, const char *reason)
@@ -234,7 +224,7 @@ static struct frame *bye(const struct stream *s, const char *reason)
 }
 
 /* The goodbye goes beyond the limit on what may wait: it is one small frame, and the last. */
-static void close_stream(struct stream *s, const char *reason, bool wake)
+void stream_close(struct stream *s, const char *reason)
 {
     struct frame *f = bye(s, reason);
     struct loop *loop = NULL;
@@ -242,23 +232,12 @@ static void close_stream(struct stream *s, const char *reason, bool wake)
     if (!s->ended && !s->closing && !s->slow) {
         append(s, f);
         s->closing = true;
-        if (wake)
-            loop = loop_to_wake(s);
+        loop = loop_to_wake(s);
     }
     pthread_mutex_unlock(&s->lock);
     if (loop)
         loop_post_stream(loop, s);
     frame_unref(f);
-}
-
-void stream_close(struct stream *s, const char *reason)
-{
-    close_stream(s, reason, true);
-}
-
-void stream_close_here(struct stream *s, const char *reason)
-{
-    close_stream(s, reason, false);
 }
 
 void stream_wake(struct stream *s)
@@ -307,17 +286,10 @@ void stream_take(struct stream *s, struct stream_batch *batch)
     free(unused);
 }
 
-void stream_stalled(struct stream *s)
+void stream_left(struct stream *s, size_t bytes, bool stalled)
 {
     pthread_mutex_lock(&s->lock);
-    s->stalled = true;
-    pthread_mutex_unlock(&s->lock);
-}
-
-void stream_left(struct stream *s, size_t bytes)
-{
-    pthread_mutex_lock(&s->lock);
-    s->stalled = false;
+    s->stalled = stalled;
     s->bytes -= (uint32_t)bytes;
     pthread_mutex_unlock(&s->lock);
 }

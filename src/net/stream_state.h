@@ -64,11 +64,8 @@ void stream_begin(struct stream *s, struct loop *loop, struct conn *c);
 bool stream_looked_at(struct stream *s);
 /* The next frames; at least one unless none waits. */
 void stream_take(struct stream *s, struct stream_batch *batch);
-void stream_stalled(struct stream *s);            /* they do not fit the socket … */
-void stream_left(struct stream *s, size_t bytes); /* … and now all of them are out */
-/* Sends without waking the loop. */
-void stream_send_here(struct stream *s, struct frame *f);
-void stream_close_here(struct stream *s, const char *reason);
+/* So many bytes are out. `stalled`: the rest of them does not fit the socket. */
+void stream_left(struct stream *s, size_t bytes, bool stalled);
 /* Puts the stream on its loop's stack, for when others have had their turn. */
 void stream_wake(struct stream *s);
 

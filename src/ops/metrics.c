@@ -5,33 +5,32 @@
 
 #include "base/check.h"
 
-static double read_number(const struct metric *m, const void *base)
+/* Of a whole number its value, of a METRIC_F64 its bits. */
+static uint64_t read_word(const struct metric *m, const void *base)
 {
     const char *at = (const char *)base + m->offset;
     uint64_t u64;
-    int64_t i64;
     uint32_t u32;
-    double f64;
     bool flag;
-    switch (m->kind) {
-    case METRIC_I64:
-    case METRIC_MS:
-    case METRIC_TIME:
-        memcpy(&i64, at, sizeof i64);
-        return (double)i64;
-    case METRIC_U32:
+    if (m->kind == METRIC_U32) {
         memcpy(&u32, at, sizeof u32);
         return u32;
-    case METRIC_F64:
-        memcpy(&f64, at, sizeof f64);
-        return f64;
-    case METRIC_BOOL:
+    }
+    if (m->kind == METRIC_BOOL) {
         memcpy(&flag, at, sizeof flag);
         return flag;
-    default:
-        memcpy(&u64, at, sizeof u64);
-        return (double)u64;
     }
+    memcpy(&u64, at, sizeof u64);
+    return u64;
+}
+
+static double read_number(const struct metric *m, const void *base)
+{
+    uint64_t word = read_word(m, base);
+    double f64;
+    memcpy(&f64, &word, sizeof f64);
+    bool is_signed = m->kind == METRIC_I64 || m->kind == METRIC_MS || m->kind == METRIC_TIME;
+    return m->kind == METRIC_F64 ? f64 : is_signed ? (double)(int64_t)word : (double)word;
 }
 
 /* ---- text ---- */
@@ -132,37 +131,27 @@ void metrics_write_text(struct buf *out, const struct metric *rows, size_t row_c
 
 static void put_member(struct json_out *j, const struct metric *m, const void *base)
 {
-    const char *at = (const char *)base + m->offset;
-    uint64_t u64;
-    int64_t i64;
+    uint64_t word = read_word(m, base);
     json_key(j, str_of(m->member));
     switch (m->kind) {
     case METRIC_F64:
         json_f64(j, read_number(m, base));
         return;
     case METRIC_BOOL:
-        json_bool(j, read_number(m, base) != 0);
+        json_bool(j, word != 0);
         return;
-    case METRIC_U64:
     case METRIC_ID:
-    case METRIC_NONZERO:
-        memcpy(&u64, at, sizeof u64);
-        if (m->kind == METRIC_ID)
-            json_id(j, u64);
-        else
-            json_u64(j, u64);
+        json_id(j, word);
         return;
-    case METRIC_U32:
-        json_u64(j, (uint64_t)read_number(m, base));
+    case METRIC_I64:
+    case METRIC_MS:
+        json_i64(j, (int64_t)word);
+        return;
+    case METRIC_TIME:
+        word ? json_time(j, (int64_t)word) : json_nil(j);
         return;
     default:
-        memcpy(&i64, at, sizeof i64);
-        if (m->kind != METRIC_TIME)
-            json_i64(j, i64);
-        else if (i64)
-            json_time(j, i64);
-        else
-            json_nil(j);
+        json_u64(j, word);
     }
 }
 

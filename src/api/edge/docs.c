@@ -15,23 +15,14 @@ static void put(struct buf *out, const char *text)
 
 static void put_escaped(struct buf *out, struct str text)
 {
+    static const char special[] = "<>&\"";
+    static const char *const escaped[] = {"&lt;", "&gt;", "&amp;", "&quot;"};
     for (size_t i = 0; i < text.len; i++) {
-        switch (text.ptr[i]) {
-        case '<':
-            put(out, "&lt;");
-            break;
-        case '>':
-            put(out, "&gt;");
-            break;
-        case '&':
-            put(out, "&amp;");
-            break;
-        case '"':
-            put(out, "&quot;");
-            break;
-        default:
+        const char *found = strchr(special, text.ptr[i]);
+        if (found)
+            put(out, escaped[found - special]);
+        else
             buf_append(out, &text.ptr[i], 1);
-        }
     }
 }
 

@@ -200,15 +200,11 @@ bool route_is_everywhere(const struct route *route)
 
 const char *route_policy_text(enum route_policy policy)
 {
-    switch (policy) {
-    case POLICY_ANYONE:
-        return "anyone";
-    case POLICY_ACCOUNT:
-        return "an account";
-    case POLICY_ADMIN_READ:
-        return "an API key with admin:read or admin";
-    case POLICY_ADMIN:
-        return "an API key with admin";
-    }
-    return "nobody";
+    static const char *const texts[] = {
+        [POLICY_ANYONE] = "anyone",
+        [POLICY_ACCOUNT] = "an account",
+        [POLICY_ADMIN_READ] = "an API key with admin:read or admin",
+        [POLICY_ADMIN] = "an API key with admin",
+    };
+    return texts[policy];
 }
