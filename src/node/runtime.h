@@ -40,4 +40,3 @@ void runtime_close(struct runtime *runtime, int64_t grace_ms);
 struct api *runtime_api(struct runtime *runtime);
 uint16_t runtime_port(const struct runtime *runtime);
 uint64_t runtime_account_count(struct runtime *runtime);
-
