@@ -20,7 +20,6 @@
  * loaded once more. */
 #include "port/event.h"
 #include "view/redis/driver.h"
-#include "view/redis/slot.h"
 
 enum {
     CHANGES_A_FLUSH = 1024,
@@ -32,113 +31,69 @@ enum {
 
 /* ---- queueing; each kind has a fixed number of commands, taken up again in note_… ---- */
 
-static void queue_account(struct redis_views *r, struct batch *b, uint64_t id, uint32_t seen,
-                          bool empty)
+static void queue_account(struct batch *b, uint64_t id, uint32_t seen, bool empty)
 {
-    struct key keys[3];
-    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(id));
-    key_of_account(&keys[1], KEY_TIMELINE, id);
-    key_of_account(&keys[2], KEY_INBOX, id);
-    queue_script(r, b, SCRIPT_account, keys, 3, 3);
-    batch_arg_u64(b, id);
-    batch_arg_u64(b, seen);
-    batch_arg_u64(b, empty);
+    batch_script(b, SCRIPT_account, arg_people(id), arg_account(KEY_TIMELINE, id),
+                 arg_account(KEY_INBOX, id), arg_number(id), arg_number(seen), arg_number(empty));
 }
 
-static void queue_edge(struct redis_views *r, struct batch *b, const struct view_change *c)
+/* What the scripts about an edge are told of its change. */
+#define ARG_CHANGE(c)                                                                              \
+    arg_number((c)->on), arg_number(event_score((c)->event)), arg_number(RECENT_KEEP_MS)
+
+static void queue_edge(struct batch *b, const struct view_change *c)
 {
     bool follow = c->kind == VIEW_FOLLOW;
-    struct key keys[4];
-    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(c->account));
-    key_of_account(&keys[1], KEY_TIMELINE, c->account);
-    key_of_account(&keys[2], follow ? KEY_FOLLOWED : KEY_MUTED, c->account);
-    key_of_account(&keys[3], KEY_RECENT, c->account);
-    queue_script(r, b, SCRIPT_edge, keys, 4, 6);
-    batch_arg_u64(b, c->account);
-    batch_arg_u64(b, c->other);
-    batch_arg_u64(b, c->on);
-    batch_arg_u64(b, event_score(c->event));
-    batch_arg_u64(b, RECENT_KEEP_MS);
-    arg_text(b, follow ? "f" : "m");
+    batch_script(b, SCRIPT_edge, arg_people(c->account), arg_account(KEY_TIMELINE, c->account),
+                 arg_account(follow ? KEY_FOLLOWED : KEY_MUTED, c->account),
+                 arg_account(KEY_RECENT, c->account), arg_number(c->account), arg_number(c->other),
+                 ARG_CHANGE(c), arg_text(follow ? "f" : "m"));
 }
 
-static void queue_followed(struct redis_views *r, struct batch *b, const struct view_change *c)
+static void queue_followed(struct batch *b, const struct view_change *c)
 {
-    struct key keys[5];
-    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(c->other));
-    key_of_account(&keys[1], KEY_TIMELINE, c->other);
-    key_of_account(&keys[2], KEY_FOLLOWERS, c->other);
-    key_of_account(&keys[3], KEY_RECENT, c->other);
-    key_of_account(&keys[4], KEY_PULL_LIST, c->other);
-    queue_script(r, b, SCRIPT_followed, keys, 5, 5);
-    batch_arg_u64(b, c->other);
-    arg_id(b, c->account);
-    batch_arg_u64(b, c->on);
-    batch_arg_u64(b, event_score(c->event));
-    batch_arg_u64(b, RECENT_KEEP_MS);
+    batch_script(b, SCRIPT_followed, arg_people(c->other), arg_account(KEY_TIMELINE, c->other),
+                 arg_account(KEY_FOLLOWERS, c->other), arg_account(KEY_RECENT, c->other),
+                 arg_account(KEY_PULL_LIST, c->other), arg_number(c->other), arg_id(c->account),
+                 ARG_CHANGE(c));
 }
 
 static void queue_hide(struct redis_views *r, struct batch *b, const struct view_change *c)
 {
-    for (size_t i = 0; i < r->copies; i++) {
-        struct key keys[2] = {r->hidden[i], r->hidden_recent[i]};
-        queue_script(r, b, SCRIPT_hide, keys, 2, 4);
-        batch_arg_u64(b, c->account);
-        batch_arg_u64(b, c->on);
-        batch_arg_u64(b, event_score(c->event));
-        batch_arg_u64(b, RECENT_KEEP_MS);
-    }
+    for (size_t i = 0; i < r->copies; i++)
+        batch_script(b, SCRIPT_hide, arg_key(r->hidden[i]), arg_key(r->hidden_recent[i]),
+                     arg_number(c->account), ARG_CHANGE(c));
 }
 
 static void queue_post(struct redis_views *r, struct batch *b, const struct view_change *c)
 {
-    struct key keys[4];
-    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(c->account));
-    key_of_account(&keys[1], KEY_TIMELINE, c->account);
-    key_of_account(&keys[2], KEY_PULL_LIST, c->account);
-    key_of_bucket(&keys[3], KEY_SPREAD, bucket_of(c->account));
-    queue_script(r, b, c->on ? SCRIPT_posted : SCRIPT_unposted, keys, c->on ? 4 : 3, c->on ? 6 : 2);
-    batch_arg_u64(b, c->account);
-    if (!c->on) {
-        arg_id(b, c->other);
-        return;
-    }
-    arg_post(b, c->other);
-    batch_arg_u64(b, c->value == DELIVERY_PULL);
-    batch_arg_u64(b, r->views.cap);
-    batch_arg_u64(b, r->pull_cap);
+    struct arg people = arg_people(c->account), timeline = arg_account(KEY_TIMELINE, c->account),
+               pull_list = arg_account(KEY_PULL_LIST, c->account);
+    if (c->on)
+        batch_script(b, SCRIPT_posted, people, timeline, pull_list,
+                     arg_key(key_of_bucket(KEY_SPREAD, bucket_of(c->account))),
+                     arg_number(c->account), arg_post(c->other),
+                     arg_number(c->value == DELIVERY_PULL), arg_number(r->views.cap),
+                     arg_number(r->pull_cap));
+    else
+        batch_script(b, SCRIPT_unposted, people, timeline, pull_list, arg_number(c->account),
+                     arg_id(c->other));
 }
 
-static void queue_member(struct redis_views *r, struct batch *b, const struct view_change *c)
+static void queue_member(struct batch *b, const struct view_change *c)
 {
-    struct key keys[4], members[2];
-    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(c->account));
-    key_of_account(&keys[1], KEY_TIMELINE, c->account);
-    key_of_account(&keys[2], KEY_INBOX, c->account);
-    key_of_account(&keys[3], KEY_RECENT, c->account);
-    queue_script(r, b, SCRIPT_member, keys, 4, 6);
-    batch_arg_u64(b, c->account);
-    arg_id(b, c->other);
-    batch_arg_u64(b, c->on);
-    batch_arg_u64(b, event_score(c->event));
-    batch_arg_u64(b, RECENT_KEEP_MS);
-    batch_arg_u64(b, event_score(change_activity(c)));
-    key_of_account(&members[0], KEY_FOLLOWERS, c->other);
-    key_of_account(&members[1], KEY_RECENT, c->other);
-    queue_script(r, b, SCRIPT_joined, members, 2, 4);
-    arg_id(b, c->account);
-    batch_arg_u64(b, c->on);
-    batch_arg_u64(b, event_score(c->event));
-    batch_arg_u64(b, RECENT_KEEP_MS);
+    batch_script(b, SCRIPT_member, arg_people(c->account), arg_account(KEY_TIMELINE, c->account),
+                 arg_account(KEY_INBOX, c->account), arg_account(KEY_RECENT, c->account),
+                 arg_number(c->account), arg_id(c->other), ARG_CHANGE(c),
+                 arg_number(event_score(change_activity(c))));
+    batch_script(b, SCRIPT_joined, arg_account(KEY_FOLLOWERS, c->other),
+                 arg_account(KEY_RECENT, c->other), arg_id(c->account), ARG_CHANGE(c));
 }
 
-static void queue_message(struct redis_views *r, struct batch *b, const struct view_change *c)
+static void queue_message(struct batch *b, const struct view_change *c)
 {
-    struct key inbox;
-    key_of_account(&inbox, KEY_INBOX, c->account);
-    queue_script(r, b, SCRIPT_message, &inbox, 1, 2);
-    batch_arg_u64(b, event_score(change_activity(c)));
-    arg_id(b, c->other);
+    batch_script(b, SCRIPT_message, arg_account(KEY_INBOX, c->account),
+                 arg_number(event_score(change_activity(c))), arg_id(c->other));
 }
 
 static bool names_itself(const struct view_change *c)
@@ -158,30 +113,30 @@ static void queue_change(struct redis_views *r, struct batch *b, const struct vi
     switch (c->kind) {
     case VIEW_ACCOUNT:
     case VIEW_LAST_SEEN:
-        queue_account(r, b, c->account, seen_seconds(c->value), empty);
+        queue_account(b, c->account, seen_seconds(c->value), empty);
         break;
     case VIEW_HIDE:
-        queue_account(r, b, c->account, 0, false);
+        queue_account(b, c->account, 0, false);
         queue_hide(r, b, c);
         break;
     case VIEW_FOLLOW:
         if (!names_itself(c)) {
-            queue_edge(r, b, c);
-            queue_followed(r, b, c);
+            queue_edge(b, c);
+            queue_followed(b, c);
         }
         break;
     case VIEW_MUTE:
-        queue_edge(r, b, c);
-        queue_account(r, b, c->other, 0, false);
+        queue_edge(b, c);
+        queue_account(b, c->other, 0, false);
         break;
     case VIEW_POST:
         queue_post(r, b, c);
         break;
     case VIEW_MEMBER:
-        queue_member(r, b, c);
+        queue_member(b, c);
         break;
     case VIEW_MESSAGE:
-        queue_message(r, b, c);
+        queue_message(b, c);
         break;
     }
 }
@@ -204,12 +159,7 @@ struct follow_up {
 
 static void tell_of_pull_list(struct batch *b, uint64_t follower, uint64_t author)
 {
-    struct key k;
-    key_of_account(&k, KEY_PULLED, follower);
-    batch_begin(b, k.slot, 3);
-    arg_text(b, "SADD");
-    batch_arg(b, key_text(&k));
-    batch_arg_u64(b, author);
+    batch_command(b, "SADD", arg_account(KEY_PULLED, follower), arg_number(author));
 }
 
 /* Reads the replies to one change, from command `at` on; returns where the next one's begin. */
@@ -261,13 +211,13 @@ static size_t note_change(struct redis_views *r, struct batch *b, const struct v
 
 static enum err spread(struct redis_views *r, uint64_t author)
 {
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     uint64_t after = 0, ids[SPREAD_PAGE];
     size_t n = SPREAD_PAGE;
     enum err e = OK;
     while (!e && n == SPREAD_PAGE) {
         batch_reset(b);
-        queue_followers(r, b, author, after, SPREAD_PAGE);
+        queue_followers(b, author, after, SPREAD_PAGE);
         e = batch_flush(b);
         if (e)
             break;
@@ -279,16 +229,12 @@ static enum err spread(struct redis_views *r, uint64_t author)
         after = n > 0 ? ids[n - 1] : after;
     }
     if (!e) {
-        struct key k;
-        key_of_bucket(&k, KEY_SPREAD, bucket_of(author));
         batch_reset(b);
-        batch_begin(b, k.slot, 3);
-        arg_text(b, "SADD");
-        batch_arg(b, key_text(&k));
-        batch_arg_u64(b, author);
+        batch_command(b, "SADD", arg_key(key_of_bucket(KEY_SPREAD, bucket_of(author))),
+                      arg_number(author));
         e = batch_flush(b);
     }
-    batch_return(r, b);
+    batch_return(&r->client, b);
     return e;
 }
 
@@ -296,8 +242,7 @@ static enum err spread(struct redis_views *r, uint64_t author)
  * seems to have come between the walk's two moments would be passed over by both halves of it. The
  * visit was noted first and the walk is looked for afterwards: a walk that begins in between either
  * meets the visit or is seen here. */
-static enum err raise_visits(struct redis_views *r, struct batch *b,
-                             const struct view_change *changes, size_t n)
+static enum err raise_visits(struct batch *b, const struct view_change *changes, size_t n)
 {
     bool any = false;
     for (size_t i = 0; i < n; i++)
@@ -306,16 +251,14 @@ static enum err raise_visits(struct redis_views *r, struct batch *b,
         return OK;
     uint64_t walked = 0;
     batch_reset(b);
-    batch_begin(b, slot_of(WALKED_KEY), 2);
-    arg_text(b, "GET");
-    batch_arg(b, WALKED_KEY);
+    batch_command(b, "GET", arg_key(WALKED_KEY));
     enum err e = batch_flush(b);
     if (e || !str_parse_u64(batch_text(b, 0), &walked))
         return e;
     batch_reset(b);
     for (size_t i = 0; i < n; i++)
         if (changes[i].kind == VIEW_LAST_SEEN && seen_seconds(changes[i].value) < walked)
-            queue_account(r, b, changes[i].account, (uint32_t)walked, false);
+            queue_account(b, changes[i].account, (uint32_t)walked, false);
     return batch_flush(b);
 }
 
@@ -325,11 +268,9 @@ static enum err look_at_new(struct redis_views *r, struct batch *b,
                             const struct view_change *changes, size_t n, bool *empty)
 {
     for (size_t i = 0; i < n; i++) {
-        struct key k;
         empty[i] = changes[i].kind == VIEW_ACCOUNT && changes[i].on;
-        key_of_bucket(&k, KEY_PEOPLE, bucket_of(changes[i].account));
         if (empty[i])
-            queue_complete(r, b, k.slot);
+            queue_complete(r, b, changes[i].account);
     }
     enum err e = batch_flush(b);
     for (size_t i = 0, at = 0; !e && i < n; i++)
@@ -365,8 +306,8 @@ static enum err look_for_clearing(struct redis_views *r, uint64_t epoch)
 
 static enum err apply_some(struct redis_views *r, const struct view_change *changes, size_t n)
 {
-    struct batch *b = batch_borrow(r);
-    struct follow_up f = {.told = batch_borrow(r)};
+    struct batch *b = batch_borrow(&r->client);
+    struct follow_up f = {.told = batch_borrow(&r->client)};
     enum err e = look_at_new(r, b, changes, n, f.empty);
     for (size_t i = 0; !e && i < n; i++)
         queue_change(r, b, &changes[i], f.empty[i]);
@@ -383,9 +324,9 @@ static enum err apply_some(struct redis_views *r, const struct view_change *chan
         e = repeated ? OK : spread(r, f.spread[i]);
     }
     if (!e)
-        e = raise_visits(r, b, changes, n);
-    batch_return(r, b);
-    batch_return(r, f.told);
+        e = raise_visits(b, changes, n);
+    batch_return(&r->client, b);
+    batch_return(&r->client, f.told);
     return e;
 }
 

@@ -6,8 +6,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "view/redis/batch_state.h"
-#include "view/redis/script.h"
-#include "view/redis/slot.h"
 
 struct batch *batch_new(struct connections *l)
 {
@@ -76,7 +74,7 @@ static struct command *last_of(struct batch *b)
     return &b->commands[b->count - 1];
 }
 
-size_t batch_begin(struct batch *b, uint16_t slot, unsigned argc)
+static struct command *begin(struct batch *b, uint16_t slot)
 {
     CHECK(b->count < BATCH_COMMANDS_MAX);
     if (b->count == b->commands_max) {
@@ -85,64 +83,125 @@ size_t batch_begin(struct batch *b, uint16_t slot, unsigned argc)
         CHECK(b->commands);
     }
     b->commands[b->count++] = (struct command){.at = b->text.len, .slot = slot, .node = -1};
-    batch_append_count(&b->text, '*', argc);
+    return last_of(b);
+}
+
+/* Everything since begin() is the command. */
+static size_t end(struct batch *b)
+{
     last_of(b)->len = (uint32_t)(b->text.len - last_of(b)->at);
     return b->count - 1;
 }
 
-void batch_arg(struct batch *b, struct str s)
+static void append_number(struct batch *b, uint64_t n, bool negative)
 {
-    batch_append_arg(&b->text, s);
-    last_of(b)->len = (uint32_t)(b->text.len - last_of(b)->at);
+    char digits[24], *at = digits + sizeof digits;
+    do
+        *--at = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
+    if (negative)
+        *--at = '-';
+    batch_append_arg(&b->text, (struct str){at, (size_t)(digits + sizeof digits - at)});
 }
 
-void batch_key(struct batch *b, const struct key *k)
+static void append_id(struct batch *b, uint64_t id)
 {
-    if (b->invalidation)
-        invalidation_note(b->invalidation, key_text(k));
-    batch_arg(b, key_text(k));
+    char digits[ID_DIGITS];
+    id_digits(id, digits);
+    batch_append_arg(&b->text, (struct str){digits, sizeof digits});
+}
+
+static uint64_t value_at(const struct arg *a, size_t i)
+{
+    return a->list ? ((const uint64_t *)a->list)[i] : a->value;
+}
+
+static void append_one(struct batch *b, const struct arg *a, size_t i)
+{
+    switch (a->kind) {
+    case ARG_TEXT:
+        batch_append_arg(&b->text, a->text);
+        break;
+    case ARG_KEY:
+        if (b->invalidation)
+            invalidation_note(b->invalidation, key_text(&a->key));
+        batch_append_arg(&b->text, key_text(&a->key));
+        break;
+    case ARG_SIGNED:
+        append_number(b, (int64_t)a->value < 0 ? -a->value : a->value, (int64_t)a->value < 0);
+        break;
+    case ARG_NUMBER:
+        append_number(b, value_at(a, i), false);
+        break;
+    case ARG_ID:
+        append_id(b, value_at(a, i));
+        break;
+    case ARG_POST:
+        append_number(b, id_score(value_at(a, i)), false);
+        append_id(b, value_at(a, i));
+        break;
+    case ARG_ENTRY: {
+        const struct inbox_entry *entry = (const struct inbox_entry *)a->list + i;
+        append_number(b, event_score(entry->activity), false);
+        append_id(b, entry->group);
+        break;
+    }
+    }
+}
+
+/* `word` and what belongs to it, then the arguments. */
+static void append(struct batch *b, const struct str *words, size_t count, const struct arg *args,
+                   size_t n)
+{
+    size_t argc = count;
+    for (size_t i = 0; i < n; i++)
+        argc += args[i].kind >= ARG_POST ? 2 * args[i].count : args[i].count;
+    batch_append_count(&b->text, '*', argc);
+    for (size_t i = 0; i < count; i++)
+        batch_append_arg(&b->text, words[i]);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < args[i].count; k++)
+            append_one(b, &args[i], k);
+}
+
+size_t batch_queue(struct batch *b, const char *word, const struct arg *args, size_t n)
+{
+    size_t key = 0;
+    while (key < n && args[key].kind != ARG_KEY)
+        key++;
+    begin(b, key < n ? args[key].key.slot : 0);
+    append(b, &(struct str){word, strlen(word)}, 1, args, n);
+    return end(b);
+}
+
+size_t batch_queue_script(struct batch *b, enum script_id id, const struct arg *args, size_t n)
+{
+    char keys = '0';
+    for (size_t i = 0; i < n && args[i].kind == ARG_KEY; i++)
+        keys++;
+    CHECK(keys > '0' && keys <= '9');
+    begin(b, args[0].key.slot);
+    append(b, (struct str[]){STR("EVALSHA"), script_name(id), {&keys, 1}}, 3, args, n);
+    return end(b);
 }
 
 size_t batch_transaction(struct batch *b, uint16_t slot)
 {
-    size_t command = batch_begin(b, slot, 1);
-    batch_arg(b, STR("MULTI"));
-    last_of(b)->leads = 1;
-    return command;
+    begin(b, slot)->leads = 1;
+    append(b, &STR("MULTI"), 1, NULL, 0);
+    return end(b);
 }
 
-void batch_also(struct batch *b, unsigned argc)
+void batch_queue_also(struct batch *b, const char *word, const struct arg *args, size_t n)
 {
-    batch_append_count(&b->text, '*', argc);
+    append(b, &(struct str){word, strlen(word)}, 1, args, n);
     last_of(b)->leads++;
 }
 
 void batch_commit(struct batch *b)
 {
-    batch_append_count(&b->text, '*', 1);
-    batch_arg(b, STR("EXEC"));
-}
-
-void batch_arg_u64(struct batch *b, uint64_t n)
-{
-    char digits[20], *at = digits + sizeof digits;
-    do
-        *--at = (char)('0' + n % 10);
-    while ((n /= 10) > 0);
-    batch_arg(b, (struct str){at, (size_t)(digits + sizeof digits - at)});
-}
-
-void batch_arg_i64(struct batch *b, int64_t n)
-{
-    char digits[24];
-    int len = snprintf(digits, sizeof digits, "%lld", (long long)n);
-    batch_arg(b, (struct str){digits, (size_t)len});
-}
-
-void batch_arg_script(struct batch *b, const struct script *s)
-{
-    batch_arg(b, STR("EVALSHA"));
-    batch_arg(b, script_name(s));
+    append(b, &STR("EXEC"), 1, NULL, 0);
+    end(b);
 }
 
 void batch_at_node(struct batch *b, size_t command, unsigned node)
@@ -165,6 +224,11 @@ void batch_invalidation(struct batch *b)
     struct invalidation *w = connections_invalidation(b->connections);
     CHECK(b->count == 0);
     b->invalidation = invalidation_traces(w) ? w : NULL;
+}
+
+bool batch_is_traced(const struct batch *b)
+{
+    return invalidation_traces(b->invalidation);
 }
 
 bool batch_is_replicated(const struct batch *b)
@@ -204,10 +268,7 @@ int64_t batch_integer(const struct batch *b, size_t command, int64_t otherwise)
 
 struct str batch_text(const struct batch *b, size_t command)
 {
-    const redisReply *r = batch_reply(b, command);
-    return r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS
-               ? (struct str){r->str, r->len}
-               : (struct str){NULL, 0};
+    return reply_text(batch_reply(b, command));
 }
 
 bool batch_all_good(const struct batch *b, const char *but)

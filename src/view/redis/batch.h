@@ -6,11 +6,13 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/check.h"
+#include "port/inboxes.h"
 #include "view/redis/connections.h"
-#include "view/redis/keys.h"
+#include "view/redis/reply.h"
+#include "view/redis/script.h"
 
 struct batch;
-struct script;
 
 enum { BATCH_COMMANDS_MAX = 8192, BATCH_BYTES_MAX = 64 << 20 };
 
@@ -18,23 +20,60 @@ struct batch *batch_new(struct connections *l);
 void batch_free(struct batch *b);
 void batch_reset(struct batch *b); /* forgets commands and replies */
 
-/* batch_begin, `argc` times batch_arg…, and the command is queued; its number is returned. */
-size_t batch_begin(struct batch *b, uint16_t slot, unsigned argc);
-void batch_arg(struct batch *b, struct str s);
-void batch_key(struct batch *b, const struct key *k); /* an argument that is a key */
-void batch_arg_u64(struct batch *b, uint64_t n);
-void batch_arg_i64(struct batch *b, int64_t n);
+/* What a command is given: one argument, or several of a kind. */
+enum arg_kind {
+    ARG_TEXT,
+    ARG_KEY,
+    ARG_SIGNED,
+    ARG_NUMBER,
+    ARG_ID,    /* 19 digits */
+    ARG_POST,  /* two arguments: score and 19 digits */
+    ARG_ENTRY, /* of an inbox, two arguments: activity's score and group */
+};
 
-/* Several commands that nothing comes between (MULTI … EXEC): batch_transaction, for each of them
- * batch_also and its arguments, batch_commit. They count as one, answered by an array, or by an
- * error while the slot is on its way to another node. */
+struct arg {
+    enum arg_kind kind;
+    size_t count;
+    const void *list; /* NULL: the one below */
+    union {
+        struct str text;
+        struct key key;
+        uint64_t value;
+    };
+};
+
+#define arg_str(s)        ((struct arg){.kind = ARG_TEXT, .count = 1, .text = (s)})
+#define arg_text(cstring) arg_str(str_of(cstring))
+#define arg_key(k)        ((struct arg){.kind = ARG_KEY, .count = 1, .key = (k)})
+#define arg_signed(n)     ((struct arg){.kind = ARG_SIGNED, .count = 1, .value = (uint64_t)(n)})
+#define arg_number(n)     ((struct arg){.kind = ARG_NUMBER, .count = 1, .value = (n)})
+#define arg_id(id)        ((struct arg){.kind = ARG_ID, .count = 1, .value = (id)})
+#define arg_post(id)      ((struct arg){.kind = ARG_POST, .count = 1, .value = (id)})
+#define arg_numbers(l, n) ((struct arg){.kind = ARG_NUMBER, .count = (n), .list = (l)})
+#define arg_ids(l, n)     ((struct arg){.kind = ARG_ID, .count = (n), .list = (l)})
+#define arg_posts(l, n)   ((struct arg){.kind = ARG_POST, .count = (n), .list = (l)})
+#define arg_entries(l, n) ((struct arg){.kind = ARG_ENTRY, .count = (n), .list = (l)})
+/* Keys: of an account, and of the bucket that knows it. */
+#define arg_account(kind, account) arg_key(key_of_account((kind), (account)))
+#define arg_people(account)        arg_key(key_of_people(account))
+
+/* A list of arguments and its length. */
+#define ARGS(...) (struct arg[]){__VA_ARGS__}, COUNT_OF(((struct arg[]){__VA_ARGS__}))
+
+/* Queues a command, in the slot of its first key, and returns its number. batch_queue_script calls
+ * a script: the keys come first, a node that does not know the script is told. */
+size_t batch_queue(struct batch *b, const char *word, const struct arg *args, size_t n);
+size_t batch_queue_script(struct batch *b, enum script_id id, const struct arg *args, size_t n);
+#define batch_command(b, word, ...) batch_queue((b), (word), ARGS(__VA_ARGS__))
+#define batch_script(b, id, ...)    batch_queue_script((b), (id), ARGS(__VA_ARGS__))
+
+/* Several commands that nothing comes between (MULTI … EXEC): batch_transaction, batch_also for
+ * each of them, batch_commit. They count as one, answered by an array, or by an error while the
+ * slot is on its way to another node. */
 size_t batch_transaction(struct batch *b, uint16_t slot);
-void batch_also(struct batch *b, unsigned argc);
+void batch_queue_also(struct batch *b, const char *word, const struct arg *args, size_t n);
+#define batch_also(b, word, ...) batch_queue_also((b), (word), ARGS(__VA_ARGS__))
 void batch_commit(struct batch *b);
-
-/* The two arguments that call a script: EVALSHA and its name. Then come the number of keys, the
- * keys, the rest. A node that does not know the script is told. */
-void batch_arg_script(struct batch *b, const struct script *s);
 
 /* To a node of its own choice, whatever the slot map says: for what every node is asked. */
 void batch_at_node(struct batch *b, size_t command, unsigned node);
@@ -47,11 +86,11 @@ bool batch_is_replicated(const struct batch *b); /* after the flush: did every o
  * waited for. */
 void batch_hurry(struct batch *b);
 
-/* Before the first command: this batch only reads what a page is made of, and names its keys by
- * batch_key. If the calling thread has a trace they are noted there, and read over connections that
- * the invalidation listener hears of. What cannot be heard of, or is answered by an error, makes
- * the trace not whole. */
+/* Before the first command: this batch only reads what a page is made of. If the calling thread has
+ * a trace the keys are noted there, and read over connections that the invalidation listener hears
+ * of. What cannot be heard of, or is answered by an error, makes the trace not whole. */
 void batch_invalidation(struct batch *b);
+bool batch_is_traced(const struct batch *b); /* are they noted? */
 
 /* OK: every command has a reply, which may be an error. ERR_UNAVAILABLE: some could not be
  * answered in time; they may have been run nevertheless. */
@@ -61,8 +100,7 @@ enum err batch_flush(struct batch *b);
 enum err batch_flush_good(struct batch *b, const char *but);
 size_t batch_count(const struct batch *b);
 
-/* The replies, valid until batch_reset. Each looks at the type first: what Redis sends is a peer's
- * bytes. */
+/* The replies, valid until batch_reset. */
 const redisReply *batch_reply(const struct batch *b, size_t command);
 bool batch_failed(const struct batch *b, size_t command); /* the reply is an error */
 int64_t batch_integer(const struct batch *b, size_t command, int64_t otherwise);

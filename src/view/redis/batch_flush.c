@@ -20,8 +20,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "view/redis/batch_state.h"
-#include "view/redis/script.h"
-#include "view/redis/slot.h"
 
 enum {
     PAUSE_FIRST_MS = 5,
@@ -70,11 +68,11 @@ static void lane_say(struct lane *lane, struct str text)
 
 static void lane_load_scripts(struct lane *lane)
 {
-    for (size_t i = 0; i < script_count(); i++) {
+    for (enum script_id id = 0; id < SCRIPT_COUNT; id++) {
         batch_append_count(&lane->out, '*', 3);
         batch_append_arg(&lane->out, STR("SCRIPT"));
         batch_append_arg(&lane->out, STR("LOAD"));
-        batch_append_arg(&lane->out, script_text(i));
+        batch_append_arg(&lane->out, script_text(id));
         lane_expect(lane, PASSED_OVER);
     }
 }

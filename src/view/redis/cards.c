@@ -24,66 +24,39 @@
  * What is written is in cards_write.c. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "view/redis/cards_driver.h"
-#include "view/redis/redis.h"
-#include "view/redis/slot.h"
 
 enum { IDS_A_FLUSH = 1000, LOOK_EVERY_MS = 200 };
 
 #define CARD_LIFE_MS (INT64_C(24) * 3600 * 1000)
 
-struct batch *cards_borrow(struct redis_cards *c)
-{
-    pthread_mutex_lock(&c->lock);
-    struct batch *b = c->spare_count > 0 ? c->spare[--c->spare_count] : NULL;
-    pthread_mutex_unlock(&c->lock);
-    return b ? b : batch_new(c->connections);
-}
-
-void cards_give_back(struct redis_cards *c, struct batch *b)
-{
-    batch_reset(b);
-    pthread_mutex_lock(&c->lock);
-    bool keep = c->spare_count < CARD_BATCHES_MAX;
-    if (keep)
-        c->spare[c->spare_count++] = b;
-    pthread_mutex_unlock(&c->lock);
-    if (!keep)
-        batch_free(b);
-}
-
 uint64_t cards_new_version(struct redis_cards *c)
 {
-    pthread_mutex_lock(&c->lock);
-    uint64_t n = rand_u64(&c->rand);
-    pthread_mutex_unlock(&c->lock);
+    uint64_t n = client_random(&c->client);
     return n ? n : 1; /* 0 is no ticket */
 }
 
-void card_key(struct key *k, enum card_kind kind, uint64_t id)
+struct key card_key(enum card_kind kind, uint64_t id)
 {
-    k->len = (uint8_t)snprintf(k->text, sizeof k->text, "%c{%llu}", kind, (unsigned long long)id);
-    k->slot = slot_of(key_text(k));
+    char name[KEY_MAX];
+    snprintf(name, sizeof name, "%c{%llu}", kind, (unsigned long long)id);
+    return key_named(name);
 }
 
 /* ---- trust ---- */
 
 static bool read_epoch(struct redis_cards *c, uint64_t *epoch)
 {
-    struct batch *b = cards_borrow(c);
-    batch_begin(b, slot_of(EPOCH_KEY), 2);
-    batch_arg(b, STR("GET"));
-    batch_arg(b, EPOCH_KEY);
+    struct batch *b = batch_borrow(&c->client);
+    batch_command(b, "GET", arg_key(EPOCH_KEY));
     batch_hurry(b);
     bool good = batch_flush(b) == OK && !batch_failed(b, 0);
     *epoch = 0;
     if (good)
         (void)str_parse_u64(batch_text(b, 0), epoch);
-    cards_give_back(c, b);
+    batch_return(&c->client, b);
     return good;
 }
 
@@ -91,7 +64,7 @@ static bool read_epoch(struct redis_cards *c, uint64_t *epoch)
  * none is believed until somebody has cleared it, which begins another epoch. */
 bool cards_are_lost(struct redis_cards *c)
 {
-    uint64_t restarts = connections_restarts(c->connections), epoch;
+    uint64_t restarts = connections_restarts(c->client.connections), epoch;
     if (atomic_load_explicit(&c->suspect, memory_order_relaxed))
         return true;
     if (restarts == atomic_load(&c->restarts_trusted))
@@ -103,7 +76,7 @@ bool cards_are_lost(struct redis_cards *c)
         return true;
     atomic_store(&c->epoch, epoch);
     atomic_store(&c->restarts_trusted, restarts);
-    return connections_restarts(c->connections) != restarts;
+    return connections_restarts(c->client.connections) != restarts;
 }
 
 /* ---- tickets ---- */
@@ -112,7 +85,7 @@ static uint64_t redis_tickets(struct cards *base, const uint64_t *keys, size_t n
 {
     struct redis_cards *c = redis_cards_of(base);
     uint64_t looks = atomic_fetch_add(&c->looks, 1) + 1;
-    struct batch *b = cards_borrow(c);
+    struct batch *b = batch_borrow(&c->client);
     if (n > 0)
         cards_pay(c);
     bool lost = n > 0 && cards_are_lost(c);
@@ -122,17 +95,10 @@ static uint64_t redis_tickets(struct cards *base, const uint64_t *keys, size_t n
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
         for (size_t i = 0; i < count; i++) {
-            struct key k;
-            card_key(&k, CARD_VERSION, keys[from + i]);
             out[from + i] = cards_new_version(c);
-            batch_begin(b, k.slot, 7);
-            batch_arg(b, STR("SET"));
-            batch_arg(b, key_text(&k));
-            batch_arg_u64(b, out[from + i]);
-            batch_arg(b, STR("NX"));
-            batch_arg(b, STR("GET"));
-            batch_arg(b, STR("PX"));
-            batch_arg_i64(b, VERSION_MS);
+            batch_command(b, "SET", arg_key(card_key(CARD_VERSION, keys[from + i])),
+                          arg_number(out[from + i]), arg_text("NX"), arg_text("GET"),
+                          arg_text("PX"), arg_number(VERSION_MS));
         }
         batch_hurry(b);
         bool good = batch_flush(b) == OK && !cards_are_lost(c);
@@ -144,7 +110,7 @@ static uint64_t redis_tickets(struct cards *base, const uint64_t *keys, size_t n
                 out[from + i] = 0;
         }
     }
-    cards_give_back(c, b);
+    batch_return(&c->client, b);
     return looks;
 }
 
@@ -181,48 +147,44 @@ static enum card_state read_card(struct redis_cards *c, struct str s, uint64_t i
     return CARD_FOUND;
 }
 
-/* A single server answers for all at once, a cluster for each slot. */
-static void queue_gets(struct redis_cards *c, struct batch *b, enum card_kind kind,
-                       const uint64_t *ids, size_t n)
+/* Reads cards, at most IDS_A_FLUSH. A single server answers for all at once, a cluster for each
+ * slot. False: none of them can be believed. */
+static bool get(struct redis_cards *c, struct batch *b, enum card_kind kind, const uint64_t *ids,
+                size_t n)
 {
-    bool together = !connections_is_cluster(c->connections);
+    struct arg keys[IDS_A_FLUSH];
+    bool cluster = connections_is_cluster(c->client.connections);
+    batch_reset(b);
+    batch_invalidation(b);
     for (size_t i = 0; i < n; i++) {
-        struct key k;
-        card_key(&k, kind, ids[i]);
-        if (!together || i == 0) {
-            batch_begin(b, k.slot, together ? (unsigned)n + 1 : 2);
-            batch_arg(b, together ? STR("MGET") : STR("GET"));
-        }
-        batch_key(b, &k);
+        keys[i] = arg_key(card_key(kind, ids[i]));
+        if (cluster)
+            batch_queue(b, "GET", &keys[i], 1);
     }
+    if (!cluster)
+        batch_queue(b, "MGET", keys, n);
+    batch_hurry(b);
+    return !cards_are_lost(c) && batch_flush(b) == OK && !cards_are_lost(c);
 }
 
 static struct str got(struct redis_cards *c, struct batch *b, size_t i)
 {
-    if (connections_is_cluster(c->connections))
+    if (connections_is_cluster(c->client.connections))
         return batch_text(b, i);
-    const redisReply *all = batch_reply(b, 0);
-    const redisReply *r =
-        all->type == REDIS_REPLY_ARRAY && i < all->elements ? all->element[i] : NULL;
-    return r && r->type == REDIS_REPLY_STRING ? (struct str){r->str, r->len}
-                                              : (struct str){NULL, 0};
+    return reply_text(reply_element(batch_reply(b, 0), i));
 }
 
 static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struct post_card *out,
                         enum card_state *state, struct arena *arena)
 {
     struct redis_cards *c = redis_cards_of(base);
-    struct batch *b = cards_borrow(c);
+    struct batch *b = batch_borrow(&c->client);
     uint64_t hits = 0;
     bool all = true;
     cards_pay(c);
     for (size_t from = 0, count; from < n; from += count) {
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
-        batch_reset(b);
-        batch_invalidation(b);
-        queue_gets(c, b, CARD_POST, ids + from, count);
-        batch_hurry(b);
-        bool good = !cards_are_lost(c) && batch_flush(b) == OK && !cards_are_lost(c);
+        bool good = get(c, b, CARD_POST, ids + from, count);
         for (size_t i = from; i < from + count; i++) {
             enum pending_kind owed = pending_state(&c->pending, CARD_POST, ids[i]);
             state[i] = owed == PENDING_GONE ? CARD_GONE : CARD_MISSING;
@@ -232,9 +194,9 @@ static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struc
             all &= state[i] != CARD_MISSING && owed == PENDING_NONE;
         }
     }
-    cards_give_back(c, b);
+    batch_return(&c->client, b);
     if (!all)
-        invalidation_spoil(connections_invalidation(c->connections));
+        client_spoil(&c->client);
     atomic_fetch_add_explicit(&c->post_hits, hits, memory_order_relaxed);
     if (n > hits)
         atomic_fetch_add_explicit(&c->post_misses, n - hits, memory_order_relaxed);
@@ -266,16 +228,12 @@ static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n,
                            struct account_card *out, struct arena *arena)
 {
     struct redis_cards *c = redis_cards_of(base);
-    struct batch *b = cards_borrow(c);
+    struct batch *b = batch_borrow(&c->client);
     bool all = true;
     cards_pay(c);
     for (size_t from = 0, count; from < n; from += count) {
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
-        batch_reset(b);
-        batch_invalidation(b);
-        queue_gets(c, b, CARD_ACCOUNT, ids + from, count);
-        batch_hurry(b);
-        bool good = !cards_are_lost(c) && batch_flush(b) == OK && !cards_are_lost(c);
+        bool good = get(c, b, CARD_ACCOUNT, ids + from, count);
         for (size_t i = from; i < from + count; i++) {
             out[i].id = 0;
             bool known = good && !card_is_owed(c, CARD_ACCOUNT, ids[i]) &&
@@ -283,9 +241,9 @@ static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n,
             all &= known;
         }
     }
-    cards_give_back(c, b);
+    batch_return(&c->client, b);
     if (!all)
-        invalidation_spoil(connections_invalidation(c->connections));
+        client_spoil(&c->client);
 }
 
 /* ---- likes ---- */
@@ -293,66 +251,47 @@ static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n,
 /* [[head], [score or nil, …]]: see script.c for what the head of a list says. */
 static bool read_liked(const redisReply *r, const uint64_t *ids, size_t n, bool *out)
 {
+    const redisReply *scores = reply_element(r, 1);
     uint64_t floor;
-    if (r->type != REDIS_REPLY_ARRAY || r->elements != 2 ||
-        r->element[0]->type != REDIS_REPLY_ARRAY || r->element[0]->elements != 1 ||
-        r->element[1]->type != REDIS_REPLY_ARRAY || r->element[1]->elements != n)
-        return false;
-    const redisReply *head = r->element[0]->element[0];
-    if (head->type != REDIS_REPLY_STRING || head->len != 1 + ID_DIGITS || head->str[0] != 'r' ||
-        !id_from_digits((struct str){head->str + 1, ID_DIGITS}, &floor))
+    if (!reply_ready(reply_element(r, 0), &floor) || reply_count(scores) != n)
         return false;
     for (size_t i = 0; i < n; i++) {
         if (ids[i] <= floor)
             return false;
-        out[i] = r->element[1]->element[i]->type == REDIS_REPLY_STRING;
+        out[i] = reply_text(scores->element[i]).ptr != NULL;
     }
     return true;
 }
 
 /* Without a script, which would cost as much as the rest of the page. */
-static void queue_liked(struct batch *b, const struct key *k, const uint64_t *ids, size_t n)
+static void queue_liked(struct batch *b, uint64_t viewer, const uint64_t *ids, size_t n)
 {
-    batch_transaction(b, k->slot);
-    batch_also(b, 4);
-    batch_arg(b, STR("ZRANGE"));
-    batch_key(b, k);
-    batch_arg(b, STR("0"));
-    batch_arg(b, STR("0"));
-    batch_also(b, 2 + (unsigned)n);
-    batch_arg(b, STR("ZMSCORE"));
-    batch_key(b, k);
-    for (size_t i = 0; i < n; i++) {
-        char digits[ID_DIGITS];
-        id_digits(ids[i], digits);
-        batch_arg(b, (struct str){digits, sizeof digits});
-    }
+    struct key k = card_key(CARD_LIKED, cards_likes_key(viewer));
+    batch_transaction(b, k.slot);
+    batch_also(b, "ZRANGE", arg_key(k), arg_text("0"), arg_text("0"));
+    batch_also(b, "ZMSCORE", arg_key(k), arg_ids(ids, n));
     batch_commit(b);
 }
 
 static enum err liked(struct redis_cards *c, uint64_t viewer, const uint64_t *ids, size_t n,
                       bool *out)
 {
-    struct key k;
     enum err e = OK;
     cards_pay(c);
     if (cards_are_lost(c) || card_is_owed(c, CARD_LIKED, viewer))
         return ERR_NEEDS_TRUTH;
-    struct batch *b = cards_borrow(c);
-    card_key(&k, CARD_LIKED, cards_likes_key(viewer));
-    size_t from = 0;
-    do {
-        size_t count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
+    struct batch *b = batch_borrow(&c->client);
+    for (size_t from = 0, count; !e && from < n; from += count) {
+        count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
         batch_invalidation(b);
-        queue_liked(b, &k, ids + from, count);
+        queue_liked(b, viewer, ids + from, count);
         batch_hurry(b);
         if (batch_flush(b) != OK || cards_are_lost(c) ||
             !read_liked(batch_reply(b, 0), ids + from, count, out + from))
             e = ERR_NEEDS_TRUTH;
-        from += count;
-    } while (!e && from < n);
-    cards_give_back(c, b);
+    }
+    batch_return(&c->client, b);
     return e;
 }
 
@@ -362,7 +301,7 @@ static enum err redis_liked(struct cards *base, uint64_t viewer, const uint64_t 
     struct redis_cards *c = redis_cards_of(base);
     enum err e = n > 0 ? liked(c, viewer, ids, n, out) : OK;
     if (e)
-        invalidation_spoil(connections_invalidation(c->connections));
+        client_spoil(&c->client);
     return e;
 }
 
@@ -384,10 +323,7 @@ static void redis_suspect(struct cards *base, bool on)
 static void redis_free(struct cards *base)
 {
     struct redis_cards *c = redis_cards_of(base);
-    while (c->spare_count > 0)
-        batch_free(c->spare[--c->spare_count]);
-    connections_free(c->connections);
-    pthread_mutex_destroy(&c->lock);
+    client_close(&c->client);
     pending_done(&c->pending);
     free(c);
 }
@@ -405,28 +341,18 @@ static const struct cards_ops redis_ops = {
 
 enum err cards_redis_open(const struct redis_config *config, struct cards **out)
 {
-    struct redis_url url;
-    const char *why;
-    enum err e = redis_url_parse(str_of(config->url), &url, &why);
-    if (e) {
-        log_error("the URL of Redis cannot be used", LOG_CSTR("why", why));
-        return e;
-    }
     struct redis_cards *c = calloc(1, sizeof *c);
     CHECK(c);
+    enum err e = client_open(&c->client, config);
+    if (e) {
+        free(c);
+        return e;
+    }
     c->cards.ops = &redis_ops;
     c->cards.shared = true;
     c->clock = config->clock;
     c->life_ms = config->card_life_ms > 0 ? config->card_life_ms : CARD_LIFE_MS;
-    c->connections = connections_new(&url, config->failover_wait_ms);
-    connections_set_invalidation(c->connections, config->invalidation);
-    explicit_bzero(&url, sizeof url);
-    pthread_mutex_init(&c->lock, NULL);
-    uint64_t seed = 0;
-    CHECK(getrandom(&seed, sizeof seed, 0) == sizeof seed);
-    rand_seed(&c->rand, seed);
     pending_init(&c->pending, c->life_ms);
-    (void)connections_refresh(c->connections);
     uint64_t epoch;
     (void)read_epoch(c, &epoch);
     atomic_store(&c->epoch, epoch);

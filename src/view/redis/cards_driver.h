@@ -5,17 +5,13 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
-#include "base/rand.h"
 #include "port/cards.h"
-#include "view/redis/batch.h"
-#include "view/redis/keys.h"
+#include "view/redis/client.h"
 #include "view/redis/pending_invalidations.h"
-#include "view/redis/script.h"
 
 enum {
     VERSION_MS = 60000,
     LIKES_MAX = 1000,
-    CARD_BATCHES_MAX = 64, /* spare ones */
     /* A post's card: 'Q', then little-endian numbers, then the caption. Cards of an earlier format
      * begin with 'P' and hold an escaped caption: they have the same numbers, and count as
      * missing. */
@@ -41,7 +37,7 @@ enum card_kind {
 
 struct redis_cards {
     struct cards cards;
-    struct connections *connections;
+    struct client client;
     struct clock *clock;
     int64_t life_ms;
     _Atomic uint64_t post_hits, post_misses, looks;
@@ -49,12 +45,7 @@ struct redis_cards {
     _Atomic uint64_t restarts_trusted; /* see cards_are_lost */
     _Atomic uint64_t epoch;
     _Atomic int64_t look_at_ms;
-
-    pthread_mutex_t lock; /* of what follows */
-    struct rand rand;
-    struct batch *spare[CARD_BATCHES_MAX];
-    size_t spare_count;
-    struct pending pending; /* has a lock of its own */
+    struct pending pending;
 };
 
 static inline struct redis_cards *redis_cards_of(struct cards *c)
@@ -64,11 +55,9 @@ static inline struct redis_cards *redis_cards_of(struct cards *c)
 
 /* ---- cards.c ---- */
 
-struct batch *cards_borrow(struct redis_cards *c);
-void cards_give_back(struct redis_cards *c, struct batch *b);
 uint64_t cards_new_version(struct redis_cards *c);
 /* Keys: the kind, and what it is about as hash tag. */
-void card_key(struct key *k, enum card_kind kind, uint64_t id);
+struct key card_key(enum card_kind kind, uint64_t id);
 /* May nothing be believed that lies there? */
 bool cards_are_lost(struct redis_cards *c);
 

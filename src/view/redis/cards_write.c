@@ -22,29 +22,11 @@ static uint64_t subject_of(enum card_kind kind, uint64_t id)
 }
 
 /* The card's key and its version's. */
-static void keys_of(struct key keys[2], enum card_kind kind, uint64_t id)
-{
-    card_key(&keys[0], kind, subject_of(kind, id));
-    card_key(&keys[1], CARD_VERSION, subject_of(kind, id));
-}
-
-static void queue_script(struct batch *b, enum script_id id, const struct key *keys,
-                         unsigned key_count, unsigned args)
-{
-    batch_begin(b, keys[0].slot, 3 + key_count + args);
-    batch_arg_script(b, script_of(id));
-    batch_arg_u64(b, key_count);
-    for (unsigned i = 0; i < key_count; i++)
-        batch_arg(b, key_text(&keys[i]));
-}
-
-static void arg_post(struct batch *b, uint64_t id)
-{
-    char digits[ID_DIGITS];
-    id_digits(id, digits);
-    batch_arg_u64(b, id_score(id));
-    batch_arg(b, (struct str){digits, sizeof digits});
-}
+#define CARD_KEYS(kind, id)                                                                        \
+    arg_key(card_key((kind), subject_of((kind), (id)))),                                           \
+        arg_key(card_key(CARD_VERSION, subject_of((kind), (id))))
+/* A change's version. */
+#define NEW_VERSION(c) arg_number(cards_new_version(c)), arg_number(VERSION_MS)
 
 static void put_number(char *at, uint64_t n, size_t bytes)
 {
@@ -83,86 +65,58 @@ static void write_account(struct buf *out, const struct account_card *card)
 static void queue_change(struct redis_cards *c, struct batch *b, enum card_kind kind, uint64_t id,
                          struct str card, int64_t life_ms)
 {
-    struct key keys[2];
-    keys_of(keys, kind, id);
-    queue_script(b, SCRIPT_change_card, keys, 2, 6);
-    batch_arg_u64(b, cards_new_version(c));
-    batch_arg_i64(b, VERSION_MS);
-    batch_arg(b, card);
-    batch_arg_i64(b, life_ms);
-    batch_arg_i64(b, clock_wall_ms(c->clock));
-    batch_arg_i64(b, TOMBSTONE_MS);
+    batch_script(b, SCRIPT_change_card, CARD_KEYS(kind, id), NEW_VERSION(c), arg_str(card),
+                 arg_signed(life_ms), arg_signed(clock_wall_ms(c->clock)),
+                 arg_signed(TOMBSTONE_MS));
 }
 
 static void queue_gone(struct redis_cards *c, struct batch *b, uint64_t id)
 {
     char mark[32];
-    int n = snprintf(mark, sizeof mark, "G%lld", (long long)clock_wall_ms(c->clock));
-    queue_change(c, b, CARD_POST, id, (struct str){mark, (size_t)n}, TOMBSTONE_MS);
+    snprintf(mark, sizeof mark, "G%lld", (long long)clock_wall_ms(c->clock));
+    queue_change(c, b, CARD_POST, id, str_of(mark), TOMBSTONE_MS);
     batch_replicate(b);
 }
 
 static void queue_fill(struct redis_cards *c, struct batch *b, enum card_kind kind, uint64_t id,
                        card_ticket ticket, struct str card)
 {
-    struct key keys[2];
-    keys_of(keys, kind, id);
-    queue_script(b, SCRIPT_put_card, keys, 2, 5);
-    batch_arg_u64(b, ticket);
-    batch_arg(b, card);
-    batch_arg_i64(b, c->life_ms);
-    batch_arg_i64(b, clock_wall_ms(c->clock));
-    batch_arg_i64(b, TOMBSTONE_MS);
-}
-
-static void arg_count(struct batch *b, unsigned offset, int64_t n)
-{
-    char bytes[4];
-    put_number(bytes, n > UINT32_MAX ? UINT32_MAX : (uint64_t)n, sizeof bytes);
-    batch_arg_u64(b, offset);
-    batch_arg(b, (struct str){bytes, sizeof bytes});
+    batch_script(b, SCRIPT_put_card, CARD_KEYS(kind, id), arg_number(ticket), arg_str(card),
+                 arg_signed(c->life_ms), arg_signed(clock_wall_ms(c->clock)),
+                 arg_signed(TOMBSTONE_MS));
 }
 
 static void queue_counts(struct redis_cards *c, struct batch *b, const struct card_write *w)
 {
-    struct key keys[2];
-    unsigned counts = (w->likes >= 0 ? 1u : 0u) + (w->comments >= 0 ? 1u : 0u);
-    keys_of(keys, CARD_POST, w->id);
-    queue_script(b, SCRIPT_count_card, keys, 2, 3 + 2 * counts);
-    batch_arg_u64(b, cards_new_version(c));
-    batch_arg_i64(b, VERSION_MS);
-    batch_arg_i64(b, COUNTS_SETTLE_MS);
-    if (w->likes >= 0)
-        arg_count(b, CARD_LIKES, w->likes);
-    if (w->comments >= 0)
-        arg_count(b, CARD_COMMENTS, w->comments);
+    const int64_t counts[] = {w->likes, w->comments};
+    static const unsigned offsets[] = {CARD_LIKES, CARD_COMMENTS};
+    struct arg args[5 + 2 * COUNT_OF(counts)] = {CARD_KEYS(CARD_POST, w->id), NEW_VERSION(c),
+                                                 arg_number(COUNTS_SETTLE_MS)};
+    char bytes[COUNT_OF(counts)][4];
+    size_t n = 5;
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        if (counts[i] < 0)
+            continue;
+        put_number(bytes[i], counts[i] > UINT32_MAX ? UINT32_MAX : (uint64_t)counts[i], 4);
+        args[n++] = arg_number(offsets[i]);
+        args[n++] = arg_str(((struct str){bytes[i], 4}));
+    }
+    batch_queue_script(b, SCRIPT_count_card, args, n);
 }
 
 static void queue_like(struct redis_cards *c, struct batch *b, const struct card_write *w)
 {
-    struct key keys[2];
-    keys_of(keys, CARD_LIKED, w->viewer);
-    queue_script(b, SCRIPT_like, keys, 2, 6);
-    batch_arg_u64(b, cards_new_version(c));
-    batch_arg_i64(b, VERSION_MS);
-    batch_arg_u64(b, w->on);
-    arg_post(b, w->id);
-    batch_arg_u64(b, LIKES_MAX);
+    batch_script(b, SCRIPT_like, CARD_KEYS(CARD_LIKED, w->viewer), NEW_VERSION(c),
+                 arg_number(w->on), arg_post(w->id), arg_number(LIKES_MAX));
 }
 
 static void queue_likes(struct redis_cards *c, struct batch *b, const struct card_write *w)
 {
-    struct key keys[2];
     size_t n = w->count < LIKES_MAX ? w->count : LIKES_MAX;
     uint64_t floor = w->count > n && w->ids[n] > w->floor ? w->ids[n] : w->floor;
-    keys_of(keys, CARD_LIKED, w->viewer);
-    queue_script(b, SCRIPT_put_likes, keys, 2, 5 + 2 * (unsigned)n);
-    batch_arg_u64(b, w->ticket);
-    batch_arg_i64(b, c->life_ms);
-    batch_arg_u64(b, LIKES_MAX);
-    arg_post(b, floor);
-    for (size_t i = 0; i < n; i++)
-        arg_post(b, w->ids[i]);
+    batch_script(b, SCRIPT_put_likes, CARD_KEYS(CARD_LIKED, w->viewer), arg_number(w->ticket),
+                 arg_signed(c->life_ms), arg_number(LIKES_MAX), arg_post(floor),
+                 arg_posts(w->ids, n));
 }
 
 /* ---- writing ---- */
@@ -170,10 +124,10 @@ static void queue_likes(struct redis_cards *c, struct batch *b, const struct car
 /* What Redis holds of it is no longer so, and Redis cannot know. */
 static void owe(struct redis_cards *c, struct pending_invalidation key)
 {
-    struct key k;
+    enum card_kind kind = (enum card_kind)key.kind;
+    struct key k = card_key(kind, subject_of(kind, key.id));
     pending_add(&c->pending, key.kind, key.id, key.gone);
-    card_key(&k, (enum card_kind)key.kind, subject_of((enum card_kind)key.kind, key.id));
-    invalidation_heard(connections_invalidation(c->connections), key_text(&k));
+    invalidation_heard(connections_invalidation(c->client.connections), key_text(&k));
 }
 
 static bool is_fill(const struct card_write *w)
@@ -265,7 +219,7 @@ static void queue_pending(struct redis_cards *c, struct batch *b,
 
 static void write_some(struct redis_cards *c, const struct card_write *writes, size_t n)
 {
-    struct batch *b = cards_borrow(c);
+    struct batch *b = batch_borrow(&c->client);
     uint16_t sent[WRITES_A_FLUSH];
     size_t count = 0;
     bool changes = false, lost = cards_are_lost(c);
@@ -297,7 +251,7 @@ static void write_some(struct redis_cards *c, const struct card_write *writes, s
         if (!is_fill(&writes[sent[i]]))
             owe(c, key);
     }
-    cards_give_back(c, b);
+    batch_return(&c->client, b);
 }
 
 void redis_write(struct cards *base, const struct card_write *writes, size_t n)
@@ -317,11 +271,11 @@ void cards_pay(struct redis_cards *c)
     size_t n = pending_due(&c->pending, due, PAY_A_FLUSH);
     if (n == 0)
         return;
-    struct batch *b = cards_borrow(c);
+    struct batch *b = batch_borrow(&c->client);
     for (size_t i = 0; i < n; i++)
         queue_pending(c, b, due[i]);
     batch_hurry(b); /* readers do this */
     if (batch_flush(b) == OK && batch_all_good(b, NULL))
         pending_remove(&c->pending, due, n);
-    cards_give_back(c, b);
+    batch_return(&c->client, b);
 }

@@ -29,7 +29,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "view/redis/handshake.h"
-#include "view/redis/slot.h"
+#include "view/redis/reply.h"
 
 enum {
     IDLE_MAX = 64,     /* connections kept for each node */
@@ -442,20 +442,13 @@ int64_t connections_down_for_ms(struct connections *l, unsigned node)
 
 /* ---- who serves what ---- */
 
-static struct str text_of(const redisReply *r)
-{
-    return r->type == REDIS_REPLY_STRING || r->type == REDIS_REPLY_STATUS
-               ? (struct str){r->str, r->len}
-               : (struct str){NULL, 0};
-}
-
 /* One node of an entry: [host, port, …]. An empty host: as the one that was asked. */
 static int learn_node(struct connections *l, const redisReply *r, unsigned asked)
 {
     if (r->type != REDIS_REPLY_ARRAY || r->elements < 2 ||
         r->element[1]->type != REDIS_REPLY_INTEGER || r->element[1]->integer > 65535)
         return -1;
-    struct str host = text_of(r->element[0]);
+    struct str host = reply_text(r->element[0]);
     if (host.len == 0)
         host = str_of(l->nodes[asked].host);
     return add_node(l, host, (int)r->element[1]->integer);

@@ -17,11 +17,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/rand.h"
 #include "port/views.h"
-#include "view/redis/batch.h"
-#include "view/redis/keys.h"
-#include "view/redis/script.h"
+#include "view/redis/client.h"
 #include "view/semantics.h"
 
 enum {
@@ -31,8 +28,7 @@ enum {
     REBUILD_KEEP_MS = 60000,  /* one that is not ended by then counts as given up */
     RECENT_KEEP_MS = 3600000, /* how late a change may come and still be known to be late */
     MASTERSHIP = 82,          /* run id and replication id, as text */
-    STORE_TEXT_MAX = 64,
-    SPARE_BATCHES_MAX = 64
+    STORE_TEXT_MAX = 64
 };
 
 enum tally_part {
@@ -63,7 +59,7 @@ struct redis_views {
     struct timelines timelines;
     struct inboxes inboxes;
     struct clock *clock;
-    struct connections *connections;
+    struct client client;
     size_t pull_cap;
     bool safe_pushes;               /* wait for the replica after each */
     char store[STORE_TEXT_MAX + 1]; /* whose views these are; "": nobody asks */
@@ -71,11 +67,8 @@ struct redis_views {
     struct key hidden[COPIES_MAX], hidden_recent[COPIES_MAX];
 
     pthread_mutex_t lock; /* of what follows */
-    struct batch *spare[SPARE_BATCHES_MAX];
-    size_t spare_count;
     struct rebuild rebuilds[REBUILDS_MAX];
     size_t rebuild_count;
-    struct rand rand;
     unsigned sweep_bucket;
     char sweep_cursor[24];
     int64_t bytes, bytes_at_ms;
@@ -83,10 +76,9 @@ struct redis_views {
     char masterships[COPIES_MAX][MASTERSHIP]; /* who answered at the last save, by copy */
 
     _Atomic bool suspect;
-    _Atomic uint64_t epoch_seen; /* as it was when somebody looked last */
-    _Atomic uint64_t
-        restarts_trusted;       /* up to this one of the connections's: all was found complete */
-    _Atomic uint32_t walked_at; /* as far as this process knows, seconds */
+    _Atomic uint64_t epoch_seen;        /* as it was when somebody looked last */
+    _Atomic uint64_t restarts_trusted;  /* up to this restart all was found complete */
+    _Atomic uint32_t walked_at;         /* as far as this process knows, seconds */
     _Atomic int64_t tally[TALLY_PARTS]; /* not yet added to the numbers in Redis */
     _Atomic int64_t poured_at_ms;
 };
@@ -113,16 +105,13 @@ static inline struct redis_views *redis_of_inboxes(struct inboxes *b)
 static inline bool is_lost(struct redis_views *r)
 {
     return atomic_load_explicit(&r->suspect, memory_order_relaxed) ||
-           connections_restarts(r->connections) != atomic_load(&r->restarts_trusted);
+           connections_restarts(r->client.connections) != atomic_load(&r->restarts_trusted);
 }
 
 /* When the latest walk over a part of somebody's followers began, in seconds. */
-#define WALKED_KEY STR("walked{fantail}")
+#define WALKED_KEY key_named("walked{fantail}")
 
 /* ---- views.c ---- */
-
-struct batch *batch_borrow(struct redis_views *r);
-void batch_return(struct redis_views *r, struct batch *b);
 
 static inline void tally_add(struct redis_views *r, enum tally_part part, int64_t n)
 {
@@ -147,37 +136,49 @@ enum err redis_is_complete(struct views *v, bool *complete);
 void redis_suspect(struct views *v, bool on);
 enum err redis_save(struct views *v, uint64_t position);
 
-/* ---- words for queueing: keys, then arguments ---- */
+/* ---- commands and replies ---- */
 
-size_t queue_script(struct redis_views *r, struct batch *b, enum script_id id,
-                    const struct key *keys, unsigned key_count, unsigned args);
-void arg_id(struct batch *b, uint64_t id);   /* 19 digits */
-void arg_post(struct batch *b, uint64_t id); /* two arguments: score and 19 digits */
-void arg_text(struct batch *b, const char *text);
-
-/* Is everything complete around that slot? Queued, then answered. */
-size_t queue_complete(struct redis_views *r, struct batch *b, uint16_t slot);
-static inline const struct key *hidden_near(const struct redis_views *r, uint16_t slot)
+/* The copy of the hidden set next to the account's own keys. */
+static inline struct key hidden_near(const struct redis_views *r, uint64_t account)
 {
-    return &r->hidden[r->copies > 1 ? slot / COPY_SLOTS : 0];
+    return r->hidden[r->copies > 1 ? key_of_people(account).slot / COPY_SLOTS : 0];
+}
+/* Is everything complete around the account? Queued, then answered by 1. */
+static inline size_t queue_complete(struct redis_views *r, struct batch *b, uint64_t account)
+{
+    return batch_command(b, "SISMEMBER", arg_key(hidden_near(r, account)), arg_text("0"));
+}
+/* Is it an account? Answered by 1 or 0. */
+static inline size_t queue_known(struct batch *b, uint64_t account)
+{
+    return batch_command(b, "HEXISTS", arg_people(account), arg_number(account));
 }
 
-/* A script's reply {a, b, …}: the i-th number. */
-int64_t reply_number(const struct batch *b, size_t command, size_t i);
-/* Was it this number, and not an array? */
-bool reply_is(const struct batch *b, size_t command, int64_t n);
-const redisReply *reply_part(const struct batch *b, size_t command, size_t i); /* NULL: none */
-/* Ids (19 digits each) of an array reply; at most `max`. */
-size_t reply_ids(const redisReply *r, uint64_t *ids, size_t max);
-
-/* Decimal account ids of an array reply, from its element `from` on. */
-size_t reply_accounts(const redisReply *r, size_t from, uint64_t *accounts, size_t max);
+/* A script's reply {a, b, …}: the i-th, NULL: none, and the i-th as a number. */
+static inline const redisReply *reply_part(const struct batch *b, size_t command, size_t i)
+{
+    return reply_element(batch_reply(b, command), i);
+}
+static inline int64_t reply_number(const struct batch *b, size_t command, size_t i)
+{
+    const redisReply *r = reply_part(b, command, i);
+    return r && r->type == REDIS_REPLY_INTEGER ? r->integer : 0;
+}
 static inline bool reply_flag(const struct batch *b, size_t command, size_t i)
 {
     return reply_number(b, command, i) == 1;
 }
+/* Was it this number, and not an array? */
+static inline bool reply_is(const struct batch *b, size_t command, int64_t n)
+{
+    const redisReply *r = batch_reply(b, command);
+    return r->type == REDIS_REPLY_INTEGER && r->integer == n;
+}
 
 enum err flush_pushes(struct redis_views *r, struct batch *b);
+/* A command for every master, with an option or NULL. */
+void queue_at_masters(struct redis_views *r, struct batch *b, const char *command,
+                      const char *option);
 
 /* ---- the ports ---- */
 
@@ -193,29 +194,32 @@ enum err redis_sweep(struct timelines *base, int64_t seen_before_ms, size_t max_
 
 /* ---- rebuild.c: rebuilding, of a timeline ('t') or an inbox ('i') ---- */
 
-struct rebuild_of {
-    uint64_t viewer;
-    char part;
-};
-void timeline_keys(struct key *keys, uint64_t viewer, enum key_kind third);
-void rebuild_keys(struct key keys[3], struct rebuild_of of); /* people, list, builders */
-enum err rebuild_begin(struct redis_views *r, struct batch *b, struct rebuild_of of, bool anew);
-enum err rebuild_give_up(struct redis_views *r, struct batch *b, struct rebuild_of of,
-                         struct str generation);
-/* False: this process has not begun, or too long ago. *spoiled: it must be given up. */
-bool rebuild_recall(struct redis_views *r, struct rebuild_of of, char generation[ID_DIGITS],
-                    bool *spoiled);
-/* What a script of a rebuild says before it says anything else. */
-enum err rebuild_outcome(const struct batch *b, size_t command);
+enum { REBUILD_IDS = 3 };
+
+/* `ids`: what the end of a rebuild is told at last, REBUILD_IDS arguments; NULL: it has no
+ * result. */
+enum err rebuild_step(struct redis_views *r, uint64_t viewer, char part, enum view_rebuild step,
+                      const struct arg *ids);
+/* Flushes a script about one account that says 0: there is none, 1: a conflict, or {numbers}: how
+ * the tally changed. */
+enum err flush_entries(struct redis_views *r, struct batch *b, enum tally_part part);
 
 /* ---- graph.c ---- */
 
+/* "A1700000000": a state and the last visit. False: no such person. */
+bool read_person(struct str person, char *state, uint64_t *seen);
 /* One page of an author's followers above `after`, in the order of ids. */
-size_t queue_followers(struct redis_views *r, struct batch *b, uint64_t author, uint64_t after,
-                       size_t max);
+size_t queue_followers(struct batch *b, uint64_t author, uint64_t after, size_t max);
 /* Is everything complete around the viewer, and who of these is hidden? */
-void queue_hidden(struct redis_views *r, struct batch *b, uint64_t viewer, const uint64_t *authors,
-                  size_t n);
+static inline void queue_hidden(struct redis_views *r, struct batch *b, uint64_t viewer,
+                                const uint64_t *authors, size_t n)
+{
+    batch_command(b, "SMISMEMBER", arg_key(hidden_near(r, viewer)), arg_text("0"),
+                  arg_numbers(authors, n));
+}
 /* Which of the authors are in the viewer's set? */
-void queue_members(struct batch *b, enum key_kind kind, uint64_t viewer, const uint64_t *authors,
-                   size_t n);
+static inline void queue_members(struct batch *b, enum key_kind kind, uint64_t viewer,
+                                 const uint64_t *authors, size_t n)
+{
+    batch_command(b, "SMISMEMBER", arg_account(kind, viewer), arg_numbers(authors, n));
+}

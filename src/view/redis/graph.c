@@ -8,19 +8,25 @@
 
 #include "base/check.h"
 #include "view/redis/driver.h"
-#include "view/redis/slot.h"
 
 enum { READ_MIN = 256, READ_MAX = 2304, VISIBLE_CHUNK = 500 };
 
 /* ---- audiences ---- */
 
-/* "A1700000000": a state and the last visit. `awake`: the states of people who have what is pushed
- * to. */
+bool read_person(struct str person, char *state, uint64_t *seen)
+{
+    if (person.len < 2 || !str_parse_u64((struct str){person.ptr + 1, person.len - 1}, seen))
+        return false;
+    *state = person.ptr[0];
+    return true;
+}
+
+/* `awake`: the states of people who have what is pushed to. */
 static bool wanted(const struct seen_filter *f, const char *awake, struct str person)
 {
+    char state;
     uint64_t seen;
-    return person.len >= 2 && (person.ptr[0] == awake[0] || person.ptr[0] == awake[1]) &&
-           str_parse_u64((struct str){person.ptr + 1, person.len - 1}, &seen) &&
+    return read_person(person, &state, &seen) && (state == awake[0] || state == awake[1]) &&
            seen_filter_takes(f, seen);
 }
 
@@ -31,11 +37,7 @@ static enum err note_walk(struct redis_views *r, struct batch *b, const struct a
     if (c->part == AUDIENCE_ALL || started <= atomic_load(&r->walked_at))
         return OK;
     batch_reset(b);
-    batch_begin(b, slot_of(WALKED_KEY), 5);
-    batch_arg_script(b, script_of(SCRIPT_raise));
-    arg_text(b, "1");
-    batch_arg(b, WALKED_KEY);
-    batch_arg_u64(b, started);
+    batch_script(b, SCRIPT_raise, arg_key(WALKED_KEY), arg_number(started));
     enum err e = batch_flush(b);
     uint32_t before = atomic_load(&r->walked_at);
     while (!e && before < started &&
@@ -44,23 +46,13 @@ static enum err note_walk(struct redis_views *r, struct batch *b, const struct a
     return e;
 }
 
-size_t queue_followers(struct redis_views *r, struct batch *b, uint64_t author, uint64_t after,
-                       size_t max)
+size_t queue_followers(struct batch *b, uint64_t author, uint64_t after, size_t max)
 {
-    (void)r;
-    struct key k;
     char from[1 + ID_DIGITS] = "(";
     id_digits(after, from + 1);
-    key_of_account(&k, KEY_FOLLOWERS, author);
-    size_t command = batch_begin(b, k.slot, 7);
-    arg_text(b, "ZRANGEBYLEX");
-    batch_arg(b, key_text(&k));
-    batch_arg(b, (struct str){from, sizeof from});
-    arg_text(b, "+");
-    arg_text(b, "LIMIT");
-    arg_text(b, "0");
-    batch_arg_u64(b, max);
-    return command;
+    return batch_command(b, "ZRANGEBYLEX", arg_account(KEY_FOLLOWERS, author),
+                         arg_str(((struct str){from, sizeof from})), arg_text("+"),
+                         arg_text("LIMIT"), arg_text("0"), arg_number(max));
 }
 
 /* ERR_UNAVAILABLE also when followers were lost and are not loaded yet: delivery has to wait.
@@ -68,15 +60,10 @@ size_t queue_followers(struct redis_views *r, struct batch *b, uint64_t author, 
 static enum err read_followers(struct redis_views *r, struct batch *b, uint64_t author,
                                uint64_t after, uint64_t *ids, size_t max, size_t *n, bool *group)
 {
-    struct key k;
-    key_of_bucket(&k, KEY_PEOPLE, bucket_of(author));
     batch_reset(b);
-    size_t followers = queue_followers(r, b, author, after, max);
-    size_t complete = queue_complete(r, b, k.slot);
-    size_t known = batch_begin(b, k.slot, 3);
-    arg_text(b, "HEXISTS");
-    batch_arg(b, key_text(&k));
-    batch_arg_u64(b, author);
+    size_t followers = queue_followers(b, author, after, max);
+    size_t complete = queue_complete(r, b, author);
+    size_t known = queue_known(b, author);
     enum err e = batch_flush(b);
     if (!e && (!batch_all_good(b, NULL) || !reply_is(b, complete, 1) || is_lost(r)))
         e = ERR_UNAVAILABLE;
@@ -88,14 +75,8 @@ static enum err read_followers(struct redis_views *r, struct batch *b, uint64_t 
 static enum err look_up_people(struct batch *b, const uint64_t *ids, size_t n)
 {
     batch_reset(b);
-    for (size_t i = 0; i < n; i++) {
-        struct key k;
-        key_of_bucket(&k, KEY_PEOPLE, bucket_of(ids[i]));
-        batch_begin(b, k.slot, 3);
-        batch_arg(b, STR("HGET"));
-        batch_arg(b, key_text(&k));
-        batch_arg_u64(b, ids[i]);
-    }
+    for (size_t i = 0; i < n; i++)
+        batch_command(b, "HGET", arg_people(ids[i]), arg_number(ids[i]));
     return batch_flush(b);
 }
 
@@ -103,21 +84,19 @@ static enum err seen_since(struct graph *base, const uint64_t *members, size_t n
                            bool *out)
 {
     struct redis_views *r = redis_of_graph(base);
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     uint32_t since = seen_seconds(since_ms);
     enum err e = OK;
     for (size_t from = 0; !e && from < n; from += READ_MAX) {
         size_t some = n - from < READ_MAX ? n - from : READ_MAX;
         e = look_up_people(b, members + from, some);
         for (size_t i = 0; !e && i < some; i++) {
-            struct str person = batch_text(b, i);
+            char state;
             uint64_t seen;
-            out[from + i] = person.len > 1 &&
-                            str_parse_u64((struct str){person.ptr + 1, person.len - 1}, &seen) &&
-                            seen >= since;
+            out[from + i] = read_person(batch_text(b, i), &state, &seen) && seen >= since;
         }
     }
-    batch_return(r, b);
+    batch_return(&r->client, b);
     return e;
 }
 
@@ -179,17 +158,15 @@ static void read_page(struct redis_views *r, struct batch *b, size_t at, struct 
 static void audiences(struct graph *base, struct audience_page *pages, size_t n)
 {
     struct redis_views *r = redis_of_graph(base);
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     for (size_t i = 0; i < n; i++) {
         struct audience_page *p = &pages[i];
-        struct key k;
         p->n = 0;
         p->error = OK;
         if (!is_plain(p))
             continue;
-        key_of_bucket(&k, KEY_PEOPLE, bucket_of(p->author));
-        queue_followers(r, b, p->author, p->cursor.after, p->max + 1);
-        queue_complete(r, b, k.slot);
+        queue_followers(b, p->author, p->cursor.after, p->max + 1);
+        queue_complete(r, b, p->author);
     }
     enum err e = batch_flush_good(b, NULL);
     for (size_t i = 0, at = 0; i < n; i++) {
@@ -201,43 +178,17 @@ static void audiences(struct graph *base, struct audience_page *pages, size_t n)
             at += 2;
         } else {
             struct audience_cursor cursor = p->cursor;
-            struct batch *own = batch_borrow(r);
+            struct batch *own = batch_borrow(&r->client);
             p->error = walk_on(r, own, p, &cursor);
             if (!p->error)
                 p->cursor = cursor;
-            batch_return(r, own);
+            batch_return(&r->client, own);
         }
     }
-    batch_return(r, b);
+    batch_return(&r->client, b);
 }
 
 /* ---- visible ---- */
-
-void queue_hidden(struct redis_views *r, struct batch *b, uint64_t viewer, const uint64_t *authors,
-                  size_t n)
-{
-    struct key people;
-    key_of_bucket(&people, KEY_PEOPLE, bucket_of(viewer));
-    const struct key *k = hidden_near(r, people.slot);
-    batch_begin(b, k->slot, (unsigned)n + 3);
-    arg_text(b, "SMISMEMBER");
-    batch_key(b, k);
-    arg_text(b, "0");
-    for (size_t i = 0; i < n; i++)
-        batch_arg_u64(b, authors[i]);
-}
-
-void queue_members(struct batch *b, enum key_kind kind, uint64_t viewer, const uint64_t *authors,
-                   size_t n)
-{
-    struct key k;
-    key_of_account(&k, kind, viewer);
-    batch_begin(b, k.slot, (unsigned)n + 2);
-    arg_text(b, "SMISMEMBER");
-    batch_key(b, &k);
-    for (size_t i = 0; i < n; i++)
-        batch_arg_u64(b, authors[i]);
-}
 
 static enum err visible_some(struct redis_views *r, struct batch *b, uint64_t viewer,
                              const uint64_t *authors, size_t n, bool *out)
@@ -269,13 +220,13 @@ static enum err visible(struct graph *base, uint64_t viewer, const uint64_t *aut
 {
     struct redis_views *r = redis_of_graph(base);
     enum err e = is_lost(r) ? ERR_NEEDS_TRUTH : OK;
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     for (size_t from = 0; !e && from < n; from += VISIBLE_CHUNK)
         e = visible_some(r, b, viewer, authors + from,
                          n - from < VISIBLE_CHUNK ? n - from : VISIBLE_CHUNK, out + from);
-    batch_return(r, b);
+    batch_return(&r->client, b);
     if (e)
-        invalidation_spoil(connections_invalidation(r->connections));
+        client_spoil(&r->client);
     return e;
 }
 
@@ -290,7 +241,7 @@ static int by_rising_id(const void *a, const void *b)
 /* A set knows no order: all that are followed are looked at for each page, which is for checks. */
 static size_t read_followed(const redisReply *r, uint64_t after, uint64_t *ids, size_t max)
 {
-    size_t count = r->type == REDIS_REPLY_ARRAY ? r->elements : 0, n = 0;
+    size_t count = reply_count(r), n = 0;
     uint64_t *all = malloc((count + 1) * sizeof *all);
     CHECK(all);
     count = reply_accounts(r, 0, all, count);
@@ -306,33 +257,21 @@ static enum err neighbours(struct graph *base, uint64_t account, bool followers,
                            uint64_t *ids, size_t max, size_t *n)
 {
     struct redis_views *r = redis_of_graph(base);
-    struct batch *b = batch_borrow(r);
-    struct key people, followed;
-    key_of_bucket(&people, KEY_PEOPLE, bucket_of(account));
-    key_of_account(&followed, KEY_FOLLOWED, account);
-    size_t known = batch_begin(b, people.slot, 3);
-    arg_text(b, "HEXISTS");
-    batch_arg(b, key_text(&people));
-    batch_arg_u64(b, account);
-    size_t complete = queue_complete(r, b, people.slot), found;
-    if (followers) {
-        found = queue_followers(r, b, account, after, max);
-    } else {
-        found = batch_begin(b, followed.slot, 2);
-        arg_text(b, "SMEMBERS");
-        batch_arg(b, key_text(&followed));
-    }
+    struct batch *b = batch_borrow(&r->client);
+    size_t known = queue_known(b, account), complete = queue_complete(r, b, account);
+    size_t found = followers ? queue_followers(b, account, after, max)
+                             : batch_command(b, "SMEMBERS", arg_account(KEY_FOLLOWED, account));
     *n = 0;
     batch_hurry(b);
     enum err e = batch_flush_good(b, NULL);
     if (!e && (is_lost(r) || !reply_is(b, complete, 1)))
         e = ERR_NEEDS_TRUTH;
-    else if (!e && reply_is(b, known, 0) && !(followers && batch_reply(b, found)->elements > 0))
+    else if (!e && reply_is(b, known, 0) && !(followers && reply_count(batch_reply(b, found)) > 0))
         e = ERR_NOT_FOUND;
     if (!e)
         *n = followers ? reply_ids(batch_reply(b, found), ids, max)
                        : read_followed(batch_reply(b, found), after, ids, max);
-    batch_return(r, b);
+    batch_return(&r->client, b);
     return e;
 }
 

@@ -20,84 +20,43 @@ enum { PULL_CHUNK = 256 };
 
 /* ---- home ---- */
 
-static void arg_below(struct batch *b, uint64_t below)
-{
-    if (below > INT64_MAX) { /* from the top: ids have 63 bits */
-        arg_text(b, "0");
-        arg_text(b, "");
-    } else {
-        arg_post(b, below);
-    }
-}
-
-struct home_keys {
-    struct key people, timeline, followed, pulled;
-};
-
-static void home_keys_of(struct home_keys *k, uint64_t viewer)
-{
-    key_of_bucket(&k->people, KEY_PEOPLE, bucket_of(viewer));
-    key_of_account(&k->timeline, KEY_TIMELINE, viewer);
-    key_of_account(&k->followed, KEY_FOLLOWED, viewer);
-    key_of_account(&k->pulled, KEY_PULLED, viewer);
-}
+/* Two arguments: '' means from the top, since ids have 63 bits. */
+#define ARG_BELOW(below)                                                                           \
+    arg_number((below) > INT64_MAX ? 0 : id_score(below)),                                         \
+        (below) > INT64_MAX ? arg_text("") : arg_id(below)
 
 /* Answered by [[ids], [head]]. */
-static size_t queue_top(struct batch *b, const struct home_keys *k, size_t max)
+static size_t queue_top(struct batch *b, uint64_t viewer, size_t max)
 {
-    size_t command = batch_transaction(b, k->timeline.slot);
-    batch_also(b, 4);
-    batch_arg(b, STR("ZREVRANGE"));
-    batch_key(b, &k->timeline);
-    batch_arg(b, STR("0"));
-    batch_arg_u64(b, max - 1);
-    batch_also(b, 4);
-    batch_arg(b, STR("ZRANGE"));
-    batch_key(b, &k->timeline);
-    batch_arg(b, STR("0"));
-    batch_arg(b, STR("0"));
+    struct key timeline = key_of_account(KEY_TIMELINE, viewer);
+    size_t command = batch_transaction(b, timeline.slot);
+    batch_also(b, "ZREVRANGE", arg_key(timeline), arg_text("0"), arg_number(max - 1));
+    batch_also(b, "ZRANGE", arg_key(timeline), arg_text("0"), arg_text("0"));
     batch_commit(b);
     return command;
 }
 
-static size_t queue_pulled(struct batch *b, const struct home_keys *k)
-{
-    size_t command = batch_begin(b, k->pulled.slot, 3);
-    batch_arg(b, STR("SINTER"));
-    batch_key(b, &k->pulled);
-    batch_key(b, &k->followed);
-    return command;
-}
-
 /* Answered by {floor, {ids}, {authors}}; {}: no timeline; 0: no account. */
-static size_t queue_home(struct redis_views *r, struct batch *b, const struct home_keys *k,
-                         uint64_t viewer, uint64_t below, size_t max)
+static size_t queue_home(struct redis_views *r, struct batch *b, uint64_t viewer, uint64_t below,
+                         size_t max)
 {
-    struct key keys[4] = {k->people, k->timeline, k->followed, k->pulled};
-    size_t command = queue_script(r, b, SCRIPT_home, keys, 4, 5);
-    batch_arg_u64(b, viewer);
-    arg_below(b, below);
-    batch_arg_u64(b, max);
-    batch_arg_u64(b, r->views.cap);
-    return command;
+    return batch_script(b, SCRIPT_home, arg_people(viewer), arg_account(KEY_TIMELINE, viewer),
+                        arg_account(KEY_FOLLOWED, viewer), arg_account(KEY_PULLED, viewer),
+                        arg_number(viewer), ARG_BELOW(below), arg_number(max),
+                        arg_number(r->views.cap));
 }
 
 static void queue_pull_list(struct redis_views *r, struct batch *b, uint64_t author, uint64_t below,
                             size_t max)
 {
-    struct key k;
-    key_of_account(&k, KEY_PULL_LIST, author);
-    queue_script(r, b, SCRIPT_page, &k, 1, 4);
-    arg_below(b, below);
-    batch_arg_u64(b, max);
-    batch_arg_u64(b, r->pull_cap);
+    batch_script(b, SCRIPT_page, arg_account(KEY_PULL_LIST, author), ARG_BELOW(below),
+                 arg_number(max), arg_number(r->pull_cap));
 }
 
 static void raise_floor(const redisReply *r, uint64_t *floor)
 {
     uint64_t found;
-    if (r && r->type == REDIS_REPLY_STRING &&
-        id_from_digits((struct str){r->str, r->len}, &found) && found > *floor)
+    if (reply_id(r, &found) && found > *floor)
         *floor = found;
 }
 
@@ -129,7 +88,7 @@ static enum err pull_some(struct redis_views *r, uint64_t viewer, const uint64_t
                           struct page *p)
 {
     enum { HIDDEN, MUTED, LISTS };
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     batch_invalidation(b);
     queue_hidden(r, b, viewer, authors, n);
     queue_members(b, KEY_MUTED, viewer, authors, n);
@@ -138,10 +97,8 @@ static enum err pull_some(struct redis_views *r, uint64_t viewer, const uint64_t
     batch_hurry(b);
     enum err e = batch_flush_good(b, NULL);
     size_t room = p->n;
-    for (size_t i = 0; !e && i < n; i++) {
-        const redisReply *ids = reply_part(b, LISTS + i, 1);
-        room += ids && ids->type == REDIS_REPLY_ARRAY ? ids->elements : 0;
-    }
+    for (size_t i = 0; !e && i < n; i++)
+        room += reply_count(reply_part(b, LISTS + i, 1));
     uint64_t *all = e ? NULL : malloc((room + 1) * sizeof *all);
     CHECK(e || all);
     size_t count = p->n;
@@ -158,7 +115,7 @@ static enum err pull_some(struct redis_views *r, uint64_t viewer, const uint64_t
         memcpy(p->ids, all, p->n * sizeof *all);
     }
     free(all);
-    batch_return(r, b);
+    batch_return(&r->client, b);
     return e;
 }
 
@@ -180,40 +137,32 @@ static enum err pull(struct redis_views *r, uint64_t viewer, const redisReply *p
 
 /* The first page without a script. *found: it was there; otherwise the script has to tell what is
  * the matter. */
-static enum err read_top(struct redis_views *r, const struct home_keys *k, uint64_t viewer,
-                         struct page *p, bool *found)
+static enum err read_top(struct redis_views *r, uint64_t viewer, struct page *p, bool *found)
 {
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     batch_invalidation(b);
-    size_t top = queue_top(b, k, p->max);
-    size_t pulled = queue_pulled(b, k);
-    size_t complete = queue_complete(r, b, k->people.slot);
+    size_t top = queue_top(b, viewer, p->max);
+    size_t pulled = batch_command(b, "SINTER", arg_account(KEY_PULLED, viewer),
+                                  arg_account(KEY_FOLLOWED, viewer));
+    size_t complete = queue_complete(r, b, viewer);
     batch_hurry(b);
     enum err e = batch_flush(b);
-    const redisReply *ids = e ? NULL : reply_part(b, top, 0),
-                     *head = e ? NULL : reply_part(b, top, 1);
-    *found = false;
-    if (head && head->type == REDIS_REPLY_ARRAY && head->elements == 1 &&
-        head->element[0]->type == REDIS_REPLY_STRING && head->element[0]->len == 1 + ID_DIGITS &&
-        head->element[0]->str[0] == 'r' && reply_is(b, complete, 1) && !batch_failed(b, pulled)) {
-        const char *digits = head->element[0]->str + 1;
-        *found = id_from_digits((struct str){digits, ID_DIGITS}, &p->floor);
-    }
+    *found = !e && reply_is(b, complete, 1) && !batch_failed(b, pulled) &&
+             reply_ready(reply_part(b, top, 1), &p->floor);
     if (*found) {
-        p->n = reply_ids(ids, p->ids, p->max); /* the head is no id */
+        p->n = reply_ids(reply_part(b, top, 0), p->ids, p->max); /* the head is no id */
         e = pull(r, viewer, batch_reply(b, pulled), p);
     }
-    batch_return(r, b);
+    batch_return(&r->client, b);
     return e;
 }
 
-static enum err read_any(struct redis_views *r, const struct home_keys *k, uint64_t viewer,
-                         struct page *p, bool *found)
+static enum err read_any(struct redis_views *r, uint64_t viewer, struct page *p, bool *found)
 {
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     batch_invalidation(b);
-    size_t home = queue_home(r, b, k, viewer, p->below, p->max);
-    size_t complete = queue_complete(r, b, k->people.slot);
+    size_t home = queue_home(r, b, viewer, p->below, p->max);
+    size_t complete = queue_complete(r, b, viewer);
     batch_hurry(b);
     enum err e = batch_flush_good(b, NULL);
     if (!e && reply_is(b, complete, 1)) {
@@ -226,7 +175,7 @@ static enum err read_any(struct redis_views *r, const struct home_keys *k, uint6
         p->n = reply_ids(reply_part(b, home, 1), p->ids, p->max);
         e = pull(r, viewer, reply_part(b, home, 2), p);
     }
-    batch_return(r, b);
+    batch_return(&r->client, b);
     return e;
 }
 
@@ -235,7 +184,6 @@ static enum err read_home(struct redis_views *r, uint64_t viewer, uint64_t below
                           size_t max, size_t *n, uint64_t *floor, bool *found)
 {
     struct page page = {ids, 0, max, below, 0};
-    struct home_keys keys;
     bool read = false;
     enum err e = OK;
     *found = false;
@@ -243,11 +191,10 @@ static enum err read_home(struct redis_views *r, uint64_t viewer, uint64_t below
     *floor = UINT64_MAX;
     if (is_lost(r))
         return OK;
-    home_keys_of(&keys, viewer);
     if (below > INT64_MAX && max > 0 && max < r->views.cap) /* what lies beyond the cap is out */
-        e = read_top(r, &keys, viewer, &page, &read);
+        e = read_top(r, viewer, &page, &read);
     if (!e && !read)
-        e = read_any(r, &keys, viewer, &page, &read);
+        e = read_any(r, viewer, &page, &read);
     if (is_lost(r)) /* known since: no word of that counts */
         return OK;
     if (!e && read) {
@@ -265,7 +212,6 @@ enum err redis_home(struct timelines *base, uint64_t viewer, uint64_t below, uin
     bool found;
     enum err e = read_home(r, viewer, below, ids, max, n, floor, &found);
     if (!found)
-        invalidation_spoil(
-            connections_invalidation(r->connections)); /* truth will be asked instead */
+        client_spoil(&r->client); /* truth will be asked instead */
     return e;
 }

@@ -7,31 +7,16 @@
  * one. So a page ends between two milliseconds if it can. */
 #include "base/id.h"
 #include "view/redis/driver.h"
-#include "view/redis/invalidation.h"
 
 enum { PUSH_A_FLUSH = 2048, DROP_A_FLUSH = 1024, SCORE_MAX = 24, SENT_MAX = 128 };
 
 /* ---- delivery ---- */
 
-static void queue_push(struct batch *b, uint64_t group, uint64_t activity, const uint64_t *members,
-                       size_t n)
+static void queue_push(struct batch *b, const struct inbox_push *p, size_t from, size_t n)
 {
-    char score[SCORE_MAX], digits[ID_DIGITS];
-    struct str score_text = {score, 0}, group_text = {digits, sizeof digits};
-    score_text.len =
-        (size_t)snprintf(score, sizeof score, "%llu", (unsigned long long)event_score(activity));
-    id_digits(group, digits);
-    for (size_t i = 0; i < n; i++) {
-        struct key k;
-        key_of_account(&k, KEY_INBOX, members[i]);
-        batch_begin(b, k.slot, 6);
-        batch_arg(b, STR("ZADD"));
-        batch_arg(b, key_text(&k));
-        batch_arg(b, STR("GT"));
-        batch_arg(b, STR("CH"));
-        batch_arg(b, score_text);
-        batch_arg(b, group_text);
-    }
+    for (size_t i = from; i < from + n; i++)
+        batch_command(b, "ZADD", arg_account(KEY_INBOX, p->members[i]), arg_text("GT"),
+                      arg_text("CH"), arg_number(event_score(p->activity)), arg_id(p->group));
 }
 
 static size_t count_changed(const struct batch *b, size_t from, size_t n)
@@ -51,7 +36,7 @@ static enum err push(struct inboxes *base, struct inbox_push *pushes, size_t n)
             return ERR_BAD_INPUT;
         pushes[i].changed = 0;
     }
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     enum err e = OK;
     for (size_t at = 0, from = 0; !e && at < n;) {
         struct {
@@ -62,7 +47,7 @@ static enum err push(struct inboxes *base, struct inbox_push *pushes, size_t n)
         while (at < n && room > 0 && count < SENT_MAX) {
             const struct inbox_push *p = &pushes[at];
             size_t some = p->n - from < room ? p->n - from : room;
-            queue_push(b, p->group, p->activity, p->members + from, some);
+            queue_push(b, p, from, some);
             sent[count].push = at;
             sent[count++].n = some;
             room -= some;
@@ -74,19 +59,16 @@ static enum err push(struct inboxes *base, struct inbox_push *pushes, size_t n)
         for (size_t i = 0; !e && i < count; reply += sent[i++].n)
             pushes[sent[i].push].changed += count_changed(b, reply, sent[i].n);
     }
-    batch_return(r, b);
+    batch_return(&r->client, b);
     return e;
 }
 
 static enum err drop_some(struct redis_views *r, struct batch *b, const uint64_t *members, size_t n)
 {
     batch_reset(b);
-    for (size_t i = 0; i < n; i++) {
-        struct key keys[3];
-        rebuild_keys(keys, (struct rebuild_of){members[i], 'i'});
-        queue_script(r, b, SCRIPT_inbox_drop, keys, 2, 1);
-        batch_arg_u64(b, members[i]);
-    }
+    for (size_t i = 0; i < n; i++)
+        batch_script(b, SCRIPT_inbox_drop, arg_people(members[i]),
+                     arg_account(KEY_INBOX, members[i]), arg_number(members[i]));
     batch_replicate(b);
     enum err e = batch_flush_good(b, NULL);
     for (size_t i = 0; !e && i < n; i++) {
@@ -99,117 +81,56 @@ static enum err drop_some(struct redis_views *r, struct batch *b, const uint64_t
 static enum err drop(struct inboxes *base, const uint64_t *members, size_t n)
 {
     struct redis_views *r = redis_of_inboxes(base);
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     enum err e = OK;
     for (size_t from = 0; !e && from < n; from += DROP_A_FLUSH)
         e = drop_some(r, b, members + from, n - from < DROP_A_FLUSH ? n - from : DROP_A_FLUSH);
-    batch_return(r, b);
+    batch_return(&r->client, b);
     tally_pour(r);
     return e;
 }
 
 /* ---- rebuilding ---- */
 
-static enum err end(struct redis_views *r, struct batch *b, struct rebuild_of of,
-                    struct str generation, const struct inbox_entry *entries, size_t n)
-{
-    struct key keys[3];
-    rebuild_keys(keys, of);
-    queue_script(r, b, SCRIPT_inbox_end, keys, 3, 2 + 2 * (unsigned)n);
-    batch_arg_u64(b, of.viewer);
-    batch_arg(b, generation);
-    for (size_t i = 0; i < n; i++) {
-        batch_arg_u64(b, event_score(entries[i].activity));
-        arg_id(b, entries[i].group);
-    }
-    batch_replicate(b);
-    batch_hurry(b);
-    enum err e = batch_flush(b);
-    if (!e)
-        e = rebuild_outcome(b, 0);
-    if (!e)
-        tally_add(r, TALLY_INBOX_ENTRIES, reply_number(b, 0, 0));
-    return e;
-}
-
 static enum err rebuild(struct inboxes *base, uint64_t account, enum view_rebuild step,
                         const struct inbox_entry *entries, size_t n)
 {
-    struct redis_views *r = redis_of_inboxes(base);
-    struct batch *b = batch_borrow(r);
-    struct rebuild_of of = {account, 'i'};
-    char text[ID_DIGITS];
-    struct str generation = {text, sizeof text};
-    bool spoiled = false;
-    enum err e;
-    if (step == VIEW_REBUILD_BEGIN || step == VIEW_REBUILD_ANEW) {
-        e = rebuild_begin(r, b, of, step == VIEW_REBUILD_ANEW);
-    } else if (!rebuild_recall(r, of, text, &spoiled)) {
-        e = ERR_CONFLICT;
-    } else if (step == VIEW_REBUILD_END && !spoiled && !is_lost(r) && n <= INBOX_MAX) {
-        e = end(r, b, of, generation, entries, n);
-    } else {
-        e = rebuild_give_up(r, b, of, generation);
-        if (!e && step == VIEW_REBUILD_END)
-            e = ERR_CONFLICT;
-    }
-    if (!e && step == VIEW_REBUILD_END && is_lost(r)) /* what was begun belonged to another state */
-        e = ERR_CONFLICT;
-    batch_return(r, b);
-    return e;
+    struct arg args[REBUILD_IDS] = {arg_entries(entries, n)};
+    return rebuild_step(redis_of_inboxes(base), account, 'i', step, n <= INBOX_MAX ? args : NULL);
 }
 
 /* ---- reading ---- */
 
-static size_t below_text(uint64_t below, char *out, size_t room)
+static void below_text(uint64_t below, char out[SCORE_MAX])
 {
-    if (below > INT64_MAX) { /* from the top: ids have 63 bits */
-        return (size_t)snprintf(out, room, "+inf");
-    }
     bool has_node = below >> ID_COUNTER_BITS & ((1 << ID_NODE_BITS) - 1);
     uint64_t score = has_node ? (id_score(below) + 1) << ID_COUNTER_BITS : event_score(below);
-    return (size_t)snprintf(out, room, "(%llu", (unsigned long long)score);
+    if (below > INT64_MAX) /* from the top: ids have 63 bits */
+        snprintf(out, SCORE_MAX, "+inf");
+    else
+        snprintf(out, SCORE_MAX, "(%llu", (unsigned long long)score);
 }
 
 /* Answered by [[group, score, …], [head]]: both in one act, or an inbox that is dropped and built
  * again in between would lend its completeness to the old entries. */
-static size_t queue_page(struct batch *b, const struct key *inbox, uint64_t below, size_t max)
+static size_t queue_page(struct batch *b, uint64_t account, uint64_t below, size_t max)
 {
+    struct key inbox = key_of_account(KEY_INBOX, account);
     char text[SCORE_MAX];
-    size_t len = below_text(below, text, sizeof text);
-    size_t command = batch_transaction(b, inbox->slot);
-    batch_also(b, 8);
-    batch_arg(b, STR("ZREVRANGEBYSCORE"));
-    batch_key(b, inbox);
-    batch_arg(b, (struct str){text, len});
-    batch_arg(b, STR("(0"));
-    batch_arg(b, STR("WITHSCORES"));
-    batch_arg(b, STR("LIMIT"));
-    batch_arg(b, STR("0"));
-    batch_arg_u64(b, max);
-    batch_also(b, 4);
-    batch_arg(b, STR("ZRANGE"));
-    batch_arg(b, key_text(inbox));
-    batch_arg(b, STR("0"));
-    batch_arg(b, STR("0"));
+    below_text(below, text);
+    size_t command = batch_transaction(b, inbox.slot);
+    batch_also(b, "ZREVRANGEBYSCORE", arg_key(inbox), arg_text(text), arg_text("(0"),
+               arg_text("WITHSCORES"), arg_text("LIMIT"), arg_text("0"), arg_number(max));
+    batch_also(b, "ZRANGE", arg_key(inbox), arg_text("0"), arg_text("0"));
     batch_commit(b);
     return command;
 }
 
-static bool head_is_ready(const redisReply *head)
-{
-    return head && head->type == REDIS_REPLY_ARRAY && head->elements == 1 &&
-           head->element[0]->type == REDIS_REPLY_STRING && head->element[0]->len == 1 + ID_DIGITS &&
-           head->element[0]->str[0] == 'r';
-}
-
 static bool read_entry(const redisReply *r, size_t i, struct inbox_entry *out)
 {
-    const redisReply *group = r->element[2 * i], *score = r->element[2 * i + 1];
     uint64_t n;
-    if (group->type != REDIS_REPLY_STRING || score->type != REDIS_REPLY_STRING ||
-        !id_from_digits((struct str){group->str, group->len}, &out->group) ||
-        !str_parse_u64((struct str){score->str, score->len}, &n))
+    if (!reply_id(reply_element(r, 2 * i), &out->group) ||
+        !str_parse_u64(reply_text(reply_element(r, 2 * i + 1)), &n))
         return false;
     out->activity = n >> ID_COUNTER_BITS << (ID_COUNTER_BITS + ID_NODE_BITS) |
                     (n & ((1 << ID_COUNTER_BITS) - 1));
@@ -226,7 +147,7 @@ static size_t cut(const struct inbox_entry *out, size_t n, uint64_t next, unsign
 /* One more than `max` was asked for: it shows where a page may end. */
 static bool read_page(const redisReply *r, struct inbox_entry *out, size_t max, size_t *n)
 {
-    size_t count = r && r->type == REDIS_REPLY_ARRAY ? r->elements / 2 : 0;
+    size_t count = reply_count(r) / 2;
     struct inbox_entry next;
     *n = count < max ? count : max;
     for (size_t i = 0; i < *n; i++)
@@ -244,53 +165,37 @@ static bool read_page(const redisReply *r, struct inbox_entry *out, size_t max, 
     return true;
 }
 
-/* In a trace, along with the inbox: signal_invalidate() writes this key. */
-static void queue_invalidated(struct batch *b, uint64_t account)
-{
-    struct key k;
-    key_of_account(&k, KEY_INVALIDATED, account);
-    batch_begin(b, k.slot, 2);
-    batch_arg(b, STR("EXISTS"));
-    batch_key(b, &k);
-}
-
 static enum err read_inbox(struct inboxes *base, uint64_t account, uint64_t below,
                            struct inbox_entry *out, size_t max, size_t *n)
 {
     struct redis_views *r = redis_of_inboxes(base);
-    struct key people, inbox;
+    uint64_t floor;
     *n = 0;
     if (is_lost(r)) {
-        invalidation_spoil(connections_invalidation(r->connections));
+        client_spoil(&r->client);
         return ERR_NEEDS_TRUTH;
     }
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     batch_invalidation(b);
-    key_of_bucket(&people, KEY_PEOPLE, bucket_of(account));
-    key_of_account(&inbox, KEY_INBOX, account);
-    size_t page = queue_page(b, &inbox, below, max + 1);
-    size_t complete = queue_complete(r, b, people.slot);
-    size_t known = batch_begin(b, people.slot, 3);
-    arg_text(b, "HEXISTS");
-    batch_arg(b, key_text(&people));
-    batch_arg_u64(b, account);
-    if (invalidation_traces(connections_invalidation(r->connections)))
-        queue_invalidated(b, account);
+    size_t page = queue_page(b, account, below, max + 1);
+    size_t complete = queue_complete(r, b, account);
+    size_t known = queue_known(b, account);
+    if (batch_is_traced(b)) /* signal_invalidate() writes this key */
+        batch_command(b, "EXISTS", arg_account(KEY_INVALIDATED, account));
     batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e && (is_lost(r) || !reply_is(b, complete, 1)))
         e = ERR_NEEDS_TRUTH;
     if (!e && reply_is(b, known, 0))
         e = ERR_NOT_FOUND;
-    if (!e && (!head_is_ready(reply_part(b, page, 1)) ||
+    if (!e && (!reply_ready(reply_part(b, page, 1), &floor) ||
                !read_page(reply_part(b, page, 0), out, max, n))) {
         *n = 0;
         e = ERR_NEEDS_TRUTH;
     }
     if (e)
-        invalidation_spoil(
-            connections_invalidation(r->connections)); /* truth will be asked instead */
-    batch_return(r, b);
+        client_spoil(&r->client); /* truth will be asked instead */
+    batch_return(&r->client, b);
     return e;
 }
 

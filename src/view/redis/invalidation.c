@@ -16,10 +16,8 @@
 
 #include "base/check.h"
 #include "base/hash.h"
-#include "base/log.h"
+#include "view/redis/client.h"
 #include "view/redis/invalidation_driver.h"
-#include "view/redis/keys.h"
-#include "view/redis/redis.h"
 
 static _Thread_local struct {
     struct invalidation *invalidation;
@@ -167,12 +165,10 @@ static const struct invalidation_ops redis_ops = {
 
 enum err invalidation_redis_open(const struct redis_config *config, struct invalidation **out)
 {
-    const char *why;
     struct redis_invalidation *w = calloc(1, sizeof *w);
     CHECK(w);
-    enum err e = redis_url_parse(str_of(config->url), &w->url, &why);
+    enum err e = client_url(config, &w->url);
     if (e) {
-        log_error("the URL of Redis cannot be used", LOG_CSTR("why", why));
         free(w);
         return e;
     }

@@ -48,7 +48,6 @@
 #include "view/redis/invalidation_driver.h"
 #include "view/redis/keys.h"
 #include "view/redis/push_message.h"
-#include "view/redis/slot.h"
 
 enum {
     ROUND_TRIP_MS = 400,

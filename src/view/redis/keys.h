@@ -1,4 +1,4 @@
-/* Names of keys, and ids as text.
+/* Names of keys, the slots they fall into, and ids as text.
  *
  * Everything about one account lies in one slot, so that a script can change it in one act. The
  * hash tag is the account's bucket, one of 4,096, and not the account: what is small (the time of
@@ -8,7 +8,7 @@
 
 #include "base/str.h"
 
-enum { BUCKETS = 4096, KEY_MAX = 40, ID_DIGITS = 19 };
+enum { SLOT_COUNT = 16384, BUCKETS = 4096, KEY_MAX = 40, ID_DIGITS = 19 };
 
 /* What is kept for an account. */
 enum key_kind {
@@ -29,9 +29,9 @@ enum key_kind {
 };
 
 /* A number that lives and dies with everything else. */
-#define EPOCH_KEY STR("epoch{fantail}")
+#define EPOCH_KEY key_named("epoch{fantail}")
 /* What nodes publish: a stream, cut off at its old end. Nodes of older versions know it, too. */
-#define SIGNAL_KEY STR("news{fantail}")
+#define SIGNAL_KEY key_named("news{fantail}")
 
 struct key {
     char text[KEY_MAX];
@@ -40,13 +40,24 @@ struct key {
 };
 
 unsigned bucket_of(uint64_t account);
-void key_of_account(struct key *k, enum key_kind kind, uint64_t account);
-void key_of_bucket(struct key *k, enum key_kind kind, unsigned bucket);
+struct key key_of_account(enum key_kind kind, uint64_t account);
+struct key key_of_bucket(enum key_kind kind, unsigned bucket);
+struct key key_named(const char *name);
+
+static inline struct key key_of_people(uint64_t account)
+{
+    return key_of_bucket(KEY_PEOPLE, bucket_of(account));
+}
 
 static inline struct str key_text(const struct key *k)
 {
     return (struct str){k->text, k->len};
 }
+
+/* Where Redis Cluster keeps a key: CRC16 (XMODEM) modulo SLOT_COUNT. Only what stands between the
+ * first '{' and the next '}' counts, when that is not empty. */
+uint16_t slot_of(struct str key);
+uint16_t crc16(const void *bytes, size_t n);
 
 /* 19 digits: ids have 63 bits. Order as text is order as numbers. */
 void id_digits(uint64_t id, char out[ID_DIGITS]);

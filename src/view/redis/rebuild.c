@@ -11,20 +11,10 @@
 
 #include "view/redis/driver.h"
 
-void timeline_keys(struct key *keys, uint64_t viewer, enum key_kind third)
-{
-    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(viewer));
-    key_of_account(&keys[1], KEY_TIMELINE, viewer);
-    key_of_account(&keys[2], third, viewer);
-}
-
-void rebuild_keys(struct key keys[3], struct rebuild_of of)
-{
-    bool inbox = of.part == 'i';
-    key_of_bucket(&keys[0], KEY_PEOPLE, bucket_of(of.viewer));
-    key_of_account(&keys[1], inbox ? KEY_INBOX : KEY_TIMELINE, of.viewer);
-    key_of_account(&keys[2], inbox ? KEY_INBOX_BUILDERS : KEY_BUILDERS, of.viewer);
-}
+struct rebuild_of {
+    uint64_t viewer;
+    char part;
+};
 
 /* ---- what this process has begun ---- */
 
@@ -73,8 +63,9 @@ static bool remember(struct redis_views *r, struct rebuild_of of, struct str gen
     return place != NULL;
 }
 
-bool rebuild_recall(struct redis_views *r, struct rebuild_of of, char generation[ID_DIGITS],
-                    bool *spoiled)
+/* False: this process has not begun, or too long ago. *spoiled: it must be given up. */
+static bool recall(struct redis_views *r, struct rebuild_of of, char generation[ID_DIGITS],
+                   bool *spoiled)
 {
     int64_t now_ms = clock_mono_ms(clock_system());
     bool found = false;
@@ -94,29 +85,34 @@ bool rebuild_recall(struct redis_views *r, struct rebuild_of of, char generation
     return found;
 }
 
-static uint64_t new_generation(struct redis_views *r)
-{
-    pthread_mutex_lock(&r->lock);
-    uint64_t n = rand_u64(&r->rand) >> 2; /* fits into 19 digits */
-    pthread_mutex_unlock(&r->lock);
-    return n;
-}
-
 /* ---- rebuilding ---- */
 
-enum err rebuild_outcome(const struct batch *b, size_t command)
+/* What a script of a rebuild says before it says anything else. */
+static enum err outcome(const struct batch *b)
 {
     if (!batch_all_good(b, NULL))
         return ERR_UNAVAILABLE;
-    if (reply_is(b, command, 0))
+    if (reply_is(b, 0, 0))
         return ERR_NOT_FOUND;
-    return reply_is(b, command, 1) ? ERR_CONFLICT : OK;
+    return reply_is(b, 0, 1) ? ERR_CONFLICT : OK;
 }
 
-static void arg_part(struct batch *b, struct rebuild_of of)
+enum err flush_entries(struct redis_views *r, struct batch *b, enum tally_part part)
 {
-    batch_arg(b, (struct str){&of.part, 1});
+    enum err e = batch_flush(b);
+    if (!e)
+        e = outcome(b);
+    if (!e)
+        tally_add(r, part, reply_number(b, 0, 0));
+    return e;
 }
+
+/* The keys of a rebuild and whose it is: what all its scripts begin with. */
+#define REBUILD_ARGS(of)                                                                           \
+    arg_people((of).viewer),                                                                       \
+        arg_account((of).part == 'i' ? KEY_INBOX : KEY_TIMELINE, (of).viewer),                     \
+        arg_account((of).part == 'i' ? KEY_INBOX_BUILDERS : KEY_BUILDERS, (of).viewer),            \
+        arg_number((of).viewer)
 
 /* Of an inbox only entries of a ready one are counted. */
 static void count_rebuild(struct redis_views *r, struct rebuild_of of, int64_t entries,
@@ -130,63 +126,89 @@ static void count_rebuild(struct redis_views *r, struct rebuild_of of, int64_t e
     tally_add(r, TALLY_DROPPED, dropped);
 }
 
-enum err rebuild_give_up(struct redis_views *r, struct batch *b, struct rebuild_of of,
-                         struct str generation)
+static enum err give_up(struct redis_views *r, struct batch *b, struct rebuild_of of,
+                        struct str generation)
 {
-    struct key keys[3];
-    rebuild_keys(keys, of);
     batch_reset(b);
-    queue_script(r, b, SCRIPT_give_up, keys, 3, 3);
-    batch_arg_u64(b, of.viewer);
-    batch_arg(b, generation);
-    arg_part(b, of);
+    batch_script(b, SCRIPT_give_up, REBUILD_ARGS(of), arg_str(generation),
+                 arg_str(((struct str){&of.part, 1})));
     batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e)
-        e = rebuild_outcome(b, 0);
+        e = outcome(b);
     if (!e)
         count_rebuild(r, of, reply_number(b, 0, 0), reply_number(b, 0, 1));
     return e;
 }
 
-/* While the views are not complete nothing is rebuilt: readers read truth itself. */
-enum err rebuild_begin(struct redis_views *r, struct batch *b, struct rebuild_of of, bool anew)
+static enum err end(struct redis_views *r, struct batch *b, struct rebuild_of of,
+                    struct str generation, const struct arg ids[REBUILD_IDS])
 {
-    struct key keys[3];
+    bool inbox = of.part == 'i';
+    batch_script(b, inbox ? SCRIPT_inbox_end : SCRIPT_end, REBUILD_ARGS(of), arg_str(generation),
+                 ids[0], ids[1], ids[2]);
+    batch_replicate(b);
+    batch_hurry(b);
+    return flush_entries(r, b, inbox ? TALLY_INBOX_ENTRIES : TALLY_ENTRIES);
+}
+
+/* While the views are not complete nothing is rebuilt: readers read truth itself. */
+static enum err begin(struct redis_views *r, struct batch *b, struct rebuild_of of, bool anew)
+{
     if (is_lost(r))
         return ERR_CONFLICT;
-    rebuild_keys(keys, of);
-    size_t complete = queue_complete(r, b, keys[0].slot);
+    size_t complete = queue_complete(r, b, of.viewer);
     batch_hurry(b);
     enum err e = batch_flush_good(b, NULL);
     if (!e && (!reply_is(b, complete, 1) || is_lost(r)))
         e = ERR_CONFLICT;
     if (e)
         return e;
+    uint64_t new_generation = client_random(&r->client) >> 2; /* fits into 19 digits */
     batch_reset(b);
-    queue_script(r, b, SCRIPT_begin, keys, 3, 5);
-    batch_arg_u64(b, of.viewer);
-    batch_arg_u64(b, anew);
-    arg_id(b, new_generation(r));
-    batch_arg_u64(b, REBUILD_KEEP_MS);
-    arg_part(b, of);
+    batch_script(b, SCRIPT_begin, REBUILD_ARGS(of), arg_number(anew), arg_id(new_generation),
+                 arg_number(REBUILD_KEEP_MS), arg_str(((struct str){&of.part, 1})));
     batch_hurry(b);
     e = batch_flush(b);
     if (!e)
-        e = rebuild_outcome(b, 0);
+        e = outcome(b);
     if (e)
         return e;
     count_rebuild(r, of, reply_number(b, 0, 1), -reply_number(b, 0, 2));
     if (of.part == 'i' && anew)
         tally_add(r, TALLY_INBOX_ENTRIES, reply_number(b, 0, 1));
-    const redisReply *g = reply_part(b, 0, 0);
-    struct str generation =
-        g && g->type == REDIS_REPLY_STRING ? (struct str){g->str, g->len} : (struct str){NULL, 0};
+    struct str generation = reply_text(reply_part(b, 0, 0));
     if (remember(r, of, generation))
         return OK;
     char copy[ID_DIGITS] = {0};
     if (generation.len == sizeof copy)
         memcpy(copy, generation.ptr, sizeof copy);
-    (void)rebuild_give_up(r, b, of, (struct str){copy, sizeof copy});
+    (void)give_up(r, b, of, (struct str){copy, sizeof copy});
     return ERR_OVERLOADED;
+}
+
+enum err rebuild_step(struct redis_views *r, uint64_t viewer, char part, enum view_rebuild step,
+                      const struct arg *ids)
+{
+    struct batch *b = batch_borrow(&r->client);
+    struct rebuild_of of = {viewer, part};
+    char text[ID_DIGITS];
+    struct str generation = {text, sizeof text};
+    bool spoiled = false;
+    enum err e;
+    if (step == VIEW_REBUILD_BEGIN || step == VIEW_REBUILD_ANEW) {
+        e = begin(r, b, of, step == VIEW_REBUILD_ANEW);
+    } else if (!recall(r, of, text, &spoiled)) {
+        e = ERR_CONFLICT;
+    } else if (step == VIEW_REBUILD_END && !spoiled && !is_lost(r) && ids) {
+        e = end(r, b, of, generation, ids);
+        if (!e && is_lost(r)) /* what was begun belonged to another state */
+            e = ERR_CONFLICT;
+    } else {
+        e = give_up(r, b, of, generation);
+        if (!e && step == VIEW_REBUILD_END)
+            e = ERR_CONFLICT;
+    }
+    batch_return(&r->client, b);
+    return e;
 }

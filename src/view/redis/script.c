@@ -175,14 +175,6 @@ static const char *const texts[SCRIPT_COUNT] = {
     "end\n"
     "return new\n",
 
-/* KEYS people  ARGV id, seen: never falls; whoever is not known stays so  → nothing */
-[SCRIPT_seen] =
-    "local s = redis.call('HGET', KEYS[1], ARGV[1])\n"
-    "if s and tonumber(s:sub(2)) < tonumber(ARGV[2]) then\n"
-    "  redis.call('HSET', KEYS[1], ARGV[1], s:sub(1, 1) .. ARGV[2])\n"
-    "end\n"
-    "return 0\n",
-
 /* KEYS people, timeline, set, recent  ARGV id, other, on, event, keep, mark in recent
  * → {new account?, members added − removed} */
 [SCRIPT_edge] = PRELUDE
@@ -519,11 +511,7 @@ static const char *const texts[SCRIPT_COUNT] = {
 
 enum { NAME_LEN = 40, SHA1_BYTES = 20 };
 
-struct script {
-    char name[NAME_LEN];
-};
-
-static struct script scripts[SCRIPT_COUNT];
+static char names[SCRIPT_COUNT][NAME_LEN];
 static pthread_once_t named = PTHREAD_ONCE_INIT;
 
 static void name_all(void)
@@ -533,28 +521,17 @@ static void name_all(void)
         unsigned n = 0;
         CHECK(EVP_Digest(texts[i], strlen(texts[i]), digest, &n, EVP_sha1(), NULL) == 1);
         CHECK(n == SHA1_BYTES);
-        str_hex(digest, n, scripts[i].name);
+        str_hex(digest, n, names[i]);
     }
 }
 
-const struct script *script_of(enum script_id id)
+struct str script_name(enum script_id id)
 {
     pthread_once(&named, name_all);
-    return &scripts[id];
+    return (struct str){names[id], NAME_LEN};
 }
 
-struct str script_name(const struct script *s)
+struct str script_text(enum script_id id)
 {
-    return (struct str){s->name, NAME_LEN};
-}
-
-size_t script_count(void)
-{
-    return SCRIPT_COUNT;
-}
-
-struct str script_text(size_t i)
-{
-    CHECK(i < SCRIPT_COUNT);
-    return str_of(texts[i]);
+    return str_of(texts[id]);
 }

@@ -5,7 +5,6 @@
 
 #define REDIS_SCRIPTS(X)                                                                           \
     X(account)                                                                                     \
-    X(seen)                                                                                        \
     X(member)                                                                                      \
     X(joined)                                                                                      \
     X(message)                                                                                     \
@@ -40,9 +39,5 @@ enum script_id {
         SCRIPT_COUNT
 };
 
-struct script;
-
-const struct script *script_of(enum script_id id);
-struct str script_name(const struct script *s); /* 40 hex digits */
-size_t script_count(void);
-struct str script_text(size_t i);
+struct str script_name(enum script_id id); /* 40 hex digits */
+struct str script_text(enum script_id id);

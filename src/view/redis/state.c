@@ -23,7 +23,6 @@
 
 #include "base/log.h"
 #include "view/redis/driver.h"
-#include "view/redis/slot.h"
 
 enum { WITNESS_SLACK_MS = 3000 /* Redis tells its age in seconds; clocks differ a little */ };
 
@@ -42,23 +41,19 @@ enum witness_part { WITNESS_MARK, WITNESS_SOUND, WITNESS_SAME, WITNESS_RUN, WITN
 static void queue_witness(struct redis_views *r, struct batch *b, const char *what)
 {
     for (size_t i = 0; i < r->copies; i++) {
-        struct key keys[2] = {r->hidden[i], key_beside(r, i, 's')};
-        queue_script(r, b, SCRIPT_witness, keys, 2, 4);
-        arg_text(b, what);
-        batch_arg_i64(b, clock_wall_ms(r->clock));
-        batch_arg_u64(b, connections_is_cluster(r->connections));
-        batch_arg_u64(b, WITNESS_SLACK_MS);
+        batch_script(b, SCRIPT_witness, arg_key(r->hidden[i]), arg_key(key_beside(r, i, 's')),
+                     arg_text(what), arg_signed(clock_wall_ms(r->clock)),
+                     arg_number(connections_is_cluster(r->client.connections)),
+                     arg_number(WITNESS_SLACK_MS));
     }
 }
 
 enum err redis_look(struct redis_views *r, bool hurry, bool *complete)
 {
-    struct batch *b = batch_borrow(r);
-    uint64_t restarts = connections_restarts(r->connections), epoch = 0;
+    struct batch *b = batch_borrow(&r->client);
+    uint64_t restarts = connections_restarts(r->client.connections), epoch = 0;
     queue_witness(r, b, "look");
-    batch_begin(b, slot_of(EPOCH_KEY), 2);
-    arg_text(b, "GET");
-    batch_arg(b, EPOCH_KEY);
+    batch_command(b, "GET", arg_key(EPOCH_KEY));
     if (hurry)
         batch_hurry(b);
     enum err e = batch_flush_good(b, NULL);
@@ -67,7 +62,7 @@ enum err redis_look(struct redis_views *r, bool hurry, bool *complete)
         (void)str_parse_u64(batch_text(b, r->copies), &epoch);
     for (size_t i = 0; !e && i < r->copies; i++)
         all &= reply_number(b, i, WITNESS_MARK) == 1 && reply_number(b, i, WITNESS_SOUND) == 1;
-    batch_return(r, b);
+    batch_return(&r->client, b);
     if (e)
         return e;
     atomic_store(&r->epoch_seen, epoch);
@@ -88,13 +83,13 @@ enum err redis_is_complete(struct views *v, bool *complete)
 enum err redis_loaded(struct views *v)
 {
     struct redis_views *r = redis_of(v);
-    struct batch *b = batch_borrow(r);
-    uint64_t restarts = connections_restarts(r->connections);
+    struct batch *b = batch_borrow(&r->client);
+    uint64_t restarts = connections_restarts(r->client.connections);
     queue_witness(r, b, "load");
     enum err e = batch_flush_good(b, NULL);
     if (!e)
         atomic_store(&r->restarts_trusted, restarts);
-    batch_return(r, b);
+    batch_return(&r->client, b);
     return e;
 }
 
@@ -108,10 +103,10 @@ void redis_suspect(struct views *v, bool on)
 /* Run id and replication id: both drawn anew by whoever becomes a master. */
 static void read_mastership(const struct batch *b, size_t copy, char out[MASTERSHIP])
 {
-    const redisReply *run = reply_part(b, copy, WITNESS_RUN),
-                     *history = reply_part(b, copy, WITNESS_HISTORY);
-    snprintf(out, MASTERSHIP, "%.40s %.40s", run && run->type == REDIS_REPLY_STRING ? run->str : "",
-             history && history->type == REDIS_REPLY_STRING ? history->str : "");
+    struct str run = reply_text(reply_part(b, copy, WITNESS_RUN));
+    struct str history = reply_text(reply_part(b, copy, WITNESS_HISTORY));
+    snprintf(out, MASTERSHIP, "%.*s %.*s", run.len < 40 ? (int)run.len : 40, run.ptr,
+             history.len < 40 ? (int)history.len : 40, history.ptr);
 }
 
 static bool was_master(const struct redis_views *r, const char *mastership)
@@ -146,7 +141,7 @@ enum err redis_save(struct views *v, uint64_t position)
 {
     (void)position; /* what was applied outlives us already */
     struct redis_views *r = redis_of(v);
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     queue_witness(r, b, "save");
     batch_replicate(b);
     enum err e = batch_flush_good(b, NULL);
@@ -155,7 +150,7 @@ enum err redis_save(struct views *v, uint64_t position)
         bool replaced = is_replaced(r, b, saved);
         e = !saved ? ERR_UNAVAILABLE : replaced ? ERR_CONFLICT : OK;
     }
-    batch_return(r, b);
+    batch_return(&r->client, b);
     return e;
 }
 
@@ -163,38 +158,15 @@ enum err redis_save(struct views *v, uint64_t position)
 
 static void queue_stamps(struct redis_views *r, struct batch *b)
 {
-    for (size_t i = 0; r->store[0] && i < r->copies; i++) {
-        struct key k = key_beside(r, i, 'o');
-        batch_begin(b, k.slot, 3);
-        arg_text(b, "SET");
-        batch_arg(b, key_text(&k));
-        arg_text(b, r->store);
-    }
-}
-
-static void queue_at_masters(struct redis_views *r, struct batch *b, const char *command,
-                             const char *option)
-{
-    unsigned nodes[REDIS_NODES_MAX];
-    size_t n = connections_masters(r->connections, nodes, REDIS_NODES_MAX);
-    for (size_t i = 0; i < n; i++) {
-        size_t queued = batch_begin(b, 0, option ? 2 : 1);
-        arg_text(b, command);
-        if (option)
-            arg_text(b, option);
-        batch_at_node(b, queued, nodes[i]);
-    }
+    for (size_t i = 0; r->store[0] && i < r->copies; i++)
+        batch_command(b, "SET", arg_key(key_beside(r, i, 'o')), arg_text(r->store));
 }
 
 /* *ours: some copy says so, and none says otherwise. */
 static enum err look_at_stamps(struct redis_views *r, struct batch *b, bool *ours)
 {
-    for (size_t i = 0; i < r->copies; i++) {
-        struct key k = key_beside(r, i, 'o');
-        batch_begin(b, k.slot, 2);
-        arg_text(b, "GET");
-        batch_arg(b, key_text(&k));
-    }
+    for (size_t i = 0; i < r->copies; i++)
+        batch_command(b, "GET", arg_key(key_beside(r, i, 'o')));
     enum err e = batch_flush_good(b, NULL);
     *ours = false;
     for (size_t i = 0; !e && i < r->copies; i++) {
@@ -230,7 +202,7 @@ enum err redis_own(struct redis_views *r)
 {
     if (!r->store[0])
         return OK;
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     bool ours;
     enum err e = look_at_stamps(r, b, &ours);
     if (!e && !ours)
@@ -239,7 +211,7 @@ enum err redis_own(struct redis_views *r)
         queue_stamps(r, b);
         e = batch_flush_good(b, NULL);
     }
-    batch_return(r, b);
+    batch_return(&r->client, b);
     return e;
 }
 
@@ -247,8 +219,8 @@ enum err redis_own(struct redis_views *r)
 enum err redis_clear(struct views *v)
 {
     struct redis_views *r = redis_of(v);
-    struct batch *b = batch_borrow(r);
-    (void)connections_refresh(r->connections);
+    struct batch *b = batch_borrow(&r->client);
+    (void)connections_refresh(r->client.connections);
     queue_at_masters(r, b, "FLUSHDB", "ASYNC");
     batch_replicate(b);
     enum err e = batch_flush_good(b, NULL);
@@ -264,7 +236,7 @@ enum err redis_clear(struct views *v)
     batch_replicate(b);
     if (!e)
         e = batch_flush_good(b, NULL);
-    batch_return(r, b);
+    batch_return(&r->client, b);
     atomic_store(&r->walked_at, 0);
     return e ? e : redis_epoch_begin(r);
 }

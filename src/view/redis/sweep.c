@@ -1,40 +1,36 @@
 /* Sweeping: a walk over all accounts that drops the timelines and inboxes of those not seen since.
- * It goes by buckets; small ones are read whole, several at a time, a large one by its own
- * cursor. */
+ * It goes by buckets, each read by its own cursor: several at a time while they are small, a large
+ * one by itself. */
 #include <string.h>
 
 #include "view/redis/driver.h"
 
-enum { SWEEP_LOOK = 64 /* buckets looked at in one go */ };
+enum { BUCKETS_AT_ONCE = 64 };
 
 struct sweep {
     struct redis_views *r;
     uint32_t before;
     size_t dropped, looked_at, max;
+    unsigned bucket, at_once; /* the next one, and how many are likely to fit */
+    char cursor[24];          /* in the bucket; "0": its beginning */
 };
 
-/* The accounts of one reply to HSCAN or HGETALL: id, person, id, person, … */
+/* The accounts of one reply to HSCAN: id, person, id, person, … */
 static enum err drop_unseen(struct sweep *s, const redisReply *people)
 {
-    struct batch *b = batch_borrow(s->r);
-    for (size_t i = 0; people && people->type == REDIS_REPLY_ARRAY && i + 1 < people->elements;
-         i += 2) {
-        const redisReply *id = people->element[i], *person = people->element[i + 1];
+    struct batch *b = batch_borrow(&s->r->client);
+    for (size_t i = 0; i + 1 < reply_count(people); i += 2) {
         uint64_t account, seen;
+        char state;
         s->looked_at++;
-        if (id->type != REDIS_REPLY_STRING || person->type != REDIS_REPLY_STRING ||
-            !str_parse_u64((struct str){id->str, id->len}, &account) || person->len < 2 ||
-            person->str[0] == 'd' ||
-            !str_parse_u64((struct str){person->str + 1, person->len - 1}, &seen) ||
+        if (!str_parse_u64(reply_text(people->element[i]), &account) ||
+            !read_person(reply_text(people->element[i + 1]), &state, &seen) || state == 'd' ||
             seen >= s->before || batch_count(b) == BATCH_COMMANDS_MAX)
             continue;
-        struct key keys[5];
-        timeline_keys(keys, account, KEY_BUILDERS);
-        key_of_account(&keys[3], KEY_INBOX, account);
-        key_of_account(&keys[4], KEY_INBOX_BUILDERS, account);
-        queue_script(s->r, b, SCRIPT_drop, keys, 5, 2);
-        batch_arg_u64(b, account);
-        batch_arg_u64(b, s->before);
+        batch_script(b, SCRIPT_drop, arg_people(account), arg_account(KEY_TIMELINE, account),
+                     arg_account(KEY_BUILDERS, account), arg_account(KEY_INBOX, account),
+                     arg_account(KEY_INBOX_BUILDERS, account), arg_number(account),
+                     arg_number(s->before));
     }
     enum err e = batch_flush(b);
     for (size_t i = 0; !e && i < batch_count(b); i++) {
@@ -44,97 +40,43 @@ static enum err drop_unseen(struct sweep *s, const redisReply *people)
         tally_add(s->r, TALLY_INBOXES, -reply_number(b, i, 2));
         tally_add(s->r, TALLY_INBOX_ENTRIES, reply_number(b, i, 3));
     }
-    batch_return(s->r, b);
+    batch_return(&s->r->client, b);
     return e;
 }
 
-/* A bucket that is larger than the slice: by its own cursor. */
-static enum err sweep_large(struct sweep *s, unsigned bucket, char cursor[24])
+/* Takes up one bucket's reply, {cursor, people}. */
+static enum err sweep_bucket(struct sweep *s, const struct batch *b, size_t command)
 {
-    struct batch *b = batch_borrow(s->r);
-    struct key k;
-    key_of_bucket(&k, KEY_PEOPLE, bucket);
-    batch_begin(b, k.slot, 5);
-    arg_text(b, "HSCAN");
-    batch_arg(b, key_text(&k));
-    arg_text(b, cursor);
-    arg_text(b, "COUNT");
-    batch_arg_u64(b, s->max - s->looked_at > 0 ? s->max - s->looked_at : 1);
+    struct str next = reply_text(reply_part(b, command, 0));
+    if (next.len == 0 || next.len >= sizeof s->cursor)
+        return ERR_UNAVAILABLE;
+    enum err e = drop_unseen(s, reply_part(b, command, 1));
+    if (e)
+        return e;
+    memcpy(s->cursor, next.ptr, next.len);
+    s->cursor[next.len] = 0;
+    s->bucket += str_eq(next, STR("0"));
+    return OK;
+}
+
+/* Reads some buckets in one go, the first from the cursor on. What does not fit into the slice any
+ * more, or lies behind a bucket that is not done yet, is read again in the next go. */
+static enum err sweep_some(struct sweep *s)
+{
+    struct batch *b = batch_borrow(&s->r->client);
+    size_t from = s->looked_at, left = s->max - from;
+    unsigned first = s->bucket, count = BUCKETS - first < s->at_once ? BUCKETS - first : s->at_once;
+    for (unsigned i = 0; i < count; i++)
+        batch_command(b, "HSCAN", arg_key(key_of_bucket(KEY_PEOPLE, first + i)),
+                      arg_text(i == 0 ? s->cursor : "0"), arg_text("COUNT"), arg_number(left));
     enum err e = batch_flush(b);
-    const redisReply *next = e ? NULL : reply_part(b, 0, 0);
-    if (!e && (!next || next->type != REDIS_REPLY_STRING || next->len >= 24))
-        e = ERR_UNAVAILABLE;
-    if (!e) {
-        memcpy(cursor, next->str, next->len);
-        cursor[next->len] = 0;
-        e = drop_unseen(s, reply_part(b, 0, 1));
-    }
-    batch_return(s->r, b);
-    return e;
-}
-
-/* How many accounts the next buckets have. */
-static enum err look_ahead(struct sweep *s, unsigned bucket, unsigned count, int64_t *sizes)
-{
-    struct batch *b = batch_borrow(s->r);
-    for (unsigned i = 0; i < count; i++) {
-        struct key k;
-        key_of_bucket(&k, KEY_PEOPLE, bucket + i);
-        batch_begin(b, k.slot, 2);
-        arg_text(b, "HLEN");
-        batch_arg(b, key_text(&k));
-    }
-    enum err e = batch_flush(b);
-    for (unsigned i = 0; !e && i < count; i++)
-        sizes[i] = batch_integer(b, i, 0);
-    batch_return(s->r, b);
-    return e;
-}
-
-/* Buckets that fit into the slice as a whole, in one go. */
-static enum err sweep_small(struct sweep *s, unsigned bucket, unsigned count, const int64_t *sizes)
-{
-    struct batch *b = batch_borrow(s->r);
-    for (unsigned i = 0; i < count; i++) {
-        struct key k;
-        if (sizes[i] == 0)
-            continue;
-        key_of_bucket(&k, KEY_PEOPLE, bucket + i);
-        batch_begin(b, k.slot, 2);
-        arg_text(b, "HGETALL");
-        batch_arg(b, key_text(&k));
-    }
-    enum err e = batch_flush(b);
-    for (size_t i = 0; !e && i < batch_count(b); i++)
-        e = drop_unseen(s, batch_reply(b, i));
-    batch_return(s->r, b);
-    return e;
-}
-
-static enum err sweep_next(struct sweep *s, unsigned *bucket, char cursor[24])
-{
-    int64_t sizes[SWEEP_LOOK];
-    unsigned count = BUCKETS - *bucket < SWEEP_LOOK ? BUCKETS - *bucket : SWEEP_LOOK, fit = 0;
-    enum err e = OK;
-    if (strcmp(cursor, "0") == 0) {
-        e = look_ahead(s, *bucket, count, sizes);
-        int64_t left = (int64_t)(s->max - s->looked_at);
-        while (!e && fit < count && sizes[fit] <= left)
-            left -= sizes[fit++];
-        if (!e && fit > 0) {
-            e = sweep_small(s, *bucket, fit, sizes);
-            *bucket += e ? 0 : fit;
-            return e;
-        }
-        if (!e && s->looked_at > 0) { /* does not fit any more: the next slice's */
-            s->looked_at = s->max;
-            return OK;
-        }
-    }
-    if (!e)
-        e = sweep_large(s, *bucket, cursor);
-    if (!e && strcmp(cursor, "0") == 0)
-        (*bucket)++;
+    for (unsigned i = 0; !e && i < count && s->bucket == first + i && s->looked_at < s->max; i++)
+        e = sweep_bucket(s, b, i);
+    batch_return(&s->r->client, b);
+    /* Accounts are spread evenly: the next buckets are about as large as these. */
+    unsigned done = s->bucket - first;
+    size_t average = (s->looked_at - from) / (done > 0 ? done : 1), fit = left / (average + 1);
+    s->at_once = fit < 1 ? 1 : fit < BUCKETS_AT_ONCE ? (unsigned)fit : BUCKETS_AT_ONCE;
     return e;
 }
 
@@ -143,20 +85,20 @@ enum err redis_sweep(struct timelines *base, int64_t seen_before_ms, size_t max_
                      size_t *dropped, bool *wrapped)
 {
     struct redis_views *r = redis_of_timelines(base);
-    struct sweep s = {.r = r, .before = seen_seconds(seen_before_ms), .max = max_accounts};
-    char cursor[24];
+    struct sweep s = {
+        .r = r, .before = seen_seconds(seen_before_ms), .max = max_accounts, .at_once = 1};
     pthread_mutex_lock(&r->lock);
-    unsigned bucket = r->sweep_bucket;
-    memcpy(cursor, r->sweep_cursor, sizeof cursor);
+    s.bucket = r->sweep_bucket;
+    memcpy(s.cursor, r->sweep_cursor, sizeof s.cursor);
     pthread_mutex_unlock(&r->lock);
     enum err e = OK;
-    while (!e && bucket < BUCKETS && s.looked_at < s.max)
-        e = sweep_next(&s, &bucket, cursor);
+    while (!e && s.bucket < BUCKETS && s.looked_at < s.max)
+        e = sweep_some(&s);
     *dropped = s.dropped;
-    *wrapped = !e && bucket >= BUCKETS;
+    *wrapped = !e && s.bucket >= BUCKETS;
     pthread_mutex_lock(&r->lock);
-    r->sweep_bucket = *wrapped ? 0 : bucket;
-    memcpy(r->sweep_cursor, cursor, sizeof cursor);
+    r->sweep_bucket = *wrapped ? 0 : s.bucket;
+    memcpy(r->sweep_cursor, s.cursor, sizeof s.cursor);
     pthread_mutex_unlock(&r->lock);
     tally_pour(r);
     return e;

@@ -7,20 +7,12 @@
  * or below the floor is added below it, where nobody looks, until the next trim takes it out.
  * Trimming is left to one push in sixty-four, chosen by member and post: every timeline is trimmed
  * now and then, and no batch does more than its share. */
-#include <string.h>
-
 #include "base/hash.h"
 #include "view/redis/driver.h"
 
 enum { PUSH_A_FLUSH = 2048, TRIM_ONE_IN = 64 };
 
 /* ---- pushing ---- */
-
-static void queue_trim(struct redis_views *r, struct batch *b, const struct key *timeline)
-{
-    queue_script(r, b, SCRIPT_trim, timeline, 1, 1);
-    batch_arg_u64(b, r->views.cap);
-}
 
 static bool trims(uint64_t post, uint64_t member)
 {
@@ -30,21 +22,11 @@ static bool trims(uint64_t post, uint64_t member)
 static void queue_push(struct redis_views *r, struct batch *b, uint64_t post,
                        const uint64_t *members, size_t n)
 {
-    char score[24], digits[ID_DIGITS];
-    struct str score_text = {score, 0}, post_text = {digits, sizeof digits};
-    score_text.len =
-        (size_t)snprintf(score, sizeof score, "%llu", (unsigned long long)id_score(post));
-    id_digits(post, digits);
     for (size_t i = 0; i < n; i++) {
-        struct key k;
-        key_of_account(&k, KEY_TIMELINE, members[i]);
-        batch_begin(b, k.slot, 4);
-        batch_arg(b, STR("ZADD"));
-        batch_arg(b, key_text(&k));
-        batch_arg(b, score_text);
-        batch_arg(b, post_text);
+        struct arg timeline = arg_account(KEY_TIMELINE, members[i]);
+        batch_command(b, "ZADD", timeline, arg_post(post));
         if (trims(post, members[i]))
-            queue_trim(r, b, &k);
+            batch_script(b, SCRIPT_trim, timeline, arg_number(r->views.cap));
     }
 }
 
@@ -86,7 +68,7 @@ static struct slice slice_after(const struct timeline_push *pushes, struct slice
 static enum err push(struct timelines *base, struct timeline_push *pushes, size_t n)
 {
     struct redis_views *r = redis_of_timelines(base);
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     struct slice at = {0};
     enum err e = OK;
     for (size_t i = 0; i < n; i++)
@@ -107,7 +89,7 @@ static enum err push(struct timelines *base, struct timeline_push *pushes, size_
             reply = note_push(r, b, reply, p, p->members + at.from, at.n);
         }
     }
-    batch_return(r, b);
+    batch_return(&r->client, b);
     tally_pour(r);
     return e;
 }
@@ -116,14 +98,8 @@ static enum err retract_some(struct batch *b, uint64_t post, const uint64_t *mem
                              size_t *removed)
 {
     batch_reset(b);
-    for (size_t i = 0; i < n; i++) {
-        struct key k;
-        key_of_account(&k, KEY_TIMELINE, members[i]);
-        batch_begin(b, k.slot, 3);
-        batch_arg(b, STR("ZREM"));
-        batch_arg(b, key_text(&k));
-        arg_id(b, post);
-    }
+    for (size_t i = 0; i < n; i++)
+        batch_command(b, "ZREM", arg_account(KEY_TIMELINE, members[i]), arg_id(post));
     enum err e = batch_flush_good(b, "WRONGTYPE");
     for (size_t i = 0; !e && i < n; i++)
         *removed += batch_integer(b, i, 0) == 1;
@@ -134,14 +110,14 @@ static enum err retract(struct timelines *base, uint64_t post, const uint64_t *m
                         size_t *removed)
 {
     struct redis_views *r = redis_of_timelines(base);
-    struct batch *b = batch_borrow(r);
+    struct batch *b = batch_borrow(&r->client);
     enum err e = OK;
     *removed = 0;
     for (size_t from = 0; !e && from < n; from += PUSH_A_FLUSH)
         e = retract_some(b, post, members + from, n - from < PUSH_A_FLUSH ? n - from : PUSH_A_FLUSH,
                          removed);
     tally_add(r, TALLY_ENTRIES, -(int64_t)*removed);
-    batch_return(r, b);
+    batch_return(&r->client, b);
     tally_pour(r);
     return e;
 }
@@ -158,70 +134,26 @@ static void bound(const struct redis_views *r, const uint64_t *ids, size_t *n, u
         *floor = ids[*n];
 }
 
-static void arg_ids(struct redis_views *r, struct batch *b, const uint64_t *ids, size_t n,
-                    uint64_t floor)
-{
-    batch_arg_u64(b, r->views.cap);
-    arg_post(b, floor);
-    for (size_t i = 0; i < n; i++)
-        arg_post(b, ids[i]);
-}
-
-static enum err end(struct redis_views *r, struct batch *b, uint64_t viewer, struct str generation,
-                    const uint64_t *ids, size_t n, uint64_t floor)
-{
-    struct key keys[3];
-    timeline_keys(keys, viewer, KEY_BUILDERS);
-    bound(r, ids, &n, &floor);
-    queue_script(r, b, SCRIPT_end, keys, 3, 5 + 2 * (unsigned)n);
-    batch_arg_u64(b, viewer);
-    batch_arg(b, generation);
-    arg_ids(r, b, ids, n, floor);
-    batch_replicate(b);
-    batch_hurry(b);
-    enum err e = batch_flush(b);
-    if (!e)
-        e = rebuild_outcome(b, 0);
-    if (!e)
-        tally_add(r, TALLY_ENTRIES, reply_number(b, 0, 0));
-    return e;
-}
-
 static enum err rebuild(struct timelines *base, uint64_t viewer, enum view_rebuild step,
                         const uint64_t *ids, size_t n, uint64_t floor)
 {
     struct redis_views *r = redis_of_timelines(base);
-    struct batch *b = batch_borrow(r);
-    struct rebuild_of of = {viewer, 't'};
-    char generation[ID_DIGITS];
-    bool spoiled = false;
-    enum err e;
-    if (step == VIEW_REBUILD_BEGIN || step == VIEW_REBUILD_ANEW)
-        e = rebuild_begin(r, b, of, step == VIEW_REBUILD_ANEW);
-    else if (!rebuild_recall(r, of, generation, &spoiled))
-        e = ERR_CONFLICT;
-    else if (step == VIEW_REBUILD_END && !spoiled && !is_lost(r))
-        e = end(r, b, viewer, (struct str){generation, sizeof generation}, ids, n, floor);
-    else
-        e = rebuild_give_up(r, b, of, (struct str){generation, sizeof generation});
-    /* what was begun belonged to another state */
-    if (!e && step == VIEW_REBUILD_END && (spoiled || is_lost(r)))
-        e = ERR_CONFLICT;
-    batch_return(r, b);
-    return e;
+    bound(r, ids, &n, &floor);
+    struct arg args[REBUILD_IDS] = {arg_number(r->views.cap), arg_post(floor), arg_posts(ids, n)};
+    return rebuild_step(r, viewer, 't', step, args);
 }
 
 /* ---- backfill and forget ---- */
 
+#define EDGE_ARGS(viewer, author)                                                                  \
+    arg_people(viewer), arg_account(KEY_TIMELINE, (viewer)), arg_account(KEY_FOLLOWED, (viewer)),  \
+        arg_number(viewer), arg_number(author)
+
 static enum err flush_edge(struct redis_views *r, struct batch *b)
 {
     batch_replicate(b);
-    enum err e = batch_flush(b);
-    if (!e)
-        e = rebuild_outcome(b, 0);
-    if (!e)
-        tally_add(r, TALLY_ENTRIES, reply_number(b, 0, 0));
-    batch_return(r, b);
+    enum err e = flush_entries(r, b, TALLY_ENTRIES);
+    batch_return(&r->client, b);
     return e;
 }
 
@@ -229,14 +161,10 @@ static enum err backfill(struct timelines *base, uint64_t viewer, uint64_t autho
                          const uint64_t *ids, size_t n, uint64_t floor)
 {
     struct redis_views *r = redis_of_timelines(base);
-    struct batch *b = batch_borrow(r);
-    struct key keys[3];
-    timeline_keys(keys, viewer, KEY_FOLLOWED);
+    struct batch *b = batch_borrow(&r->client);
     bound(r, ids, &n, &floor);
-    queue_script(r, b, SCRIPT_backfill, keys, 3, 5 + 2 * (unsigned)n);
-    batch_arg_u64(b, viewer);
-    batch_arg_u64(b, author);
-    arg_ids(r, b, ids, n, floor);
+    batch_script(b, SCRIPT_backfill, EDGE_ARGS(viewer, author), arg_number(r->views.cap),
+                 arg_post(floor), arg_posts(ids, n));
     return flush_edge(r, b);
 }
 
@@ -244,14 +172,8 @@ static enum err forget(struct timelines *base, uint64_t viewer, uint64_t author,
                        const uint64_t *ids, size_t n)
 {
     struct redis_views *r = redis_of_timelines(base);
-    struct batch *b = batch_borrow(r);
-    struct key keys[3];
-    timeline_keys(keys, viewer, KEY_FOLLOWED);
-    queue_script(r, b, SCRIPT_forget, keys, 3, 2 + (unsigned)n);
-    batch_arg_u64(b, viewer);
-    batch_arg_u64(b, author);
-    for (size_t i = 0; i < n; i++)
-        arg_id(b, ids[i]);
+    struct batch *b = batch_borrow(&r->client);
+    batch_script(b, SCRIPT_forget, EDGE_ARGS(viewer, author), arg_ids(ids, n));
     return flush_edge(r, b);
 }
 

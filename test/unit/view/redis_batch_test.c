@@ -15,7 +15,6 @@
 #include "fake_redis.h"
 #include "view/redis/batch.h"
 #include "view/redis/script.h"
-#include "view/redis/slot.h"
 
 enum { NODES = 2 };
 
@@ -131,7 +130,7 @@ static bool answer(void *ctx, const struct str *argv, size_t argc, struct buf *o
         return buf_str(out, STR("$2\r\nok\r\n")), true;
     }
     if (str_eq(argv[0], STR("EVALSHA"))) {
-        if (atomic_load(&n->w->trouble) == NO_SCRIPT && n->loads < (int)script_count())
+        if (atomic_load(&n->w->trouble) == NO_SCRIPT && n->loads < SCRIPT_COUNT)
             return buf_str(out, STR("-NOSCRIPT No matching script.\r\n")), true;
         return buf_str(out, STR(":42\r\n")), true;
     }
@@ -196,9 +195,7 @@ static void queue_more_gets(struct world *w, int n)
     for (int i = 0; i < n; i++) {
         char key[16];
         snprintf(key, sizeof key, "k%d", i);
-        batch_begin(w->batch, slot_of(str_of(key)), 2);
-        batch_arg(w->batch, STR("GET"));
-        batch_arg(w->batch, str_of(key));
+        batch_command(w->batch, "GET", arg_key(key_named(key)));
     }
 }
 
@@ -286,14 +283,10 @@ static void a_script_that_is_not_known_is_told(void **state)
 {
     struct world *w = *state;
     atomic_store(&w->trouble, NO_SCRIPT);
-    batch_begin(w->batch, 7, 5);
-    batch_arg_script(w->batch, script_of(SCRIPT_seen));
-    batch_arg_u64(w->batch, 1);
-    batch_arg(w->batch, STR("k"));
-    batch_arg(w->batch, STR("v"));
+    batch_script(w->batch, SCRIPT_raise, arg_key(key_named("k")), arg_text("v"));
     timed_flush(w, OK);
     assert_int_equal(batch_integer(w->batch, 0, 0), 42);
-    assert_int_equal(atomic_load(&w->nodes[0].loads), script_count());
+    assert_int_equal(atomic_load(&w->nodes[0].loads), SCRIPT_COUNT);
 }
 
 static void a_connection_that_closes_is_replaced(void **state)
@@ -356,9 +349,7 @@ static void queue_transaction(struct world *w)
 {
     batch_reset(w->batch);
     assert_int_equal(batch_transaction(w->batch, slot_of(STR("k0"))), 0);
-    batch_also(w->batch, 2);
-    batch_arg(w->batch, STR("GET"));
-    batch_arg(w->batch, STR("k0"));
+    batch_also(w->batch, "GET", arg_key(key_named("k0")));
     batch_commit(w->batch);
     queue_more_gets(w, 3); /* what follows is answered for itself */
 }

@@ -368,9 +368,8 @@ static void *read_on(void *arg)
 static void a_slot_moves_under_the_readers(void **state)
 {
     struct fixture *f = *state;
-    struct key k;
+    struct key k = key_of_account(KEY_TIMELINE, 1);
     char from_id[41], to_id[41];
-    key_of_account(&k, KEY_TIMELINE, 1);
     size_t from = host_of(f, 1), to = from, keys = 0;
     for (uint64_t i = 2; to == from; i++)
         to = host_of(f, i);

@@ -51,10 +51,9 @@ redisReply *servers_ask(const struct redis_servers *s, size_t host, const char *
 
 size_t servers_host_of(const struct redis_servers *s, uint64_t account)
 {
-    struct key k;
+    struct key k = key_of_account(KEY_TIMELINE, account);
     struct connections *l = connections_new(&s->url, 0);
     size_t host = 0;
-    key_of_account(&k, KEY_TIMELINE, account);
     assert_int_equal(connections_refresh(l), OK);
     if (s->url.cluster) { /* hosts are the first nodes, in their order */
         assert_true(connections_node_of(l, k.slot) >= 0);

@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "base/id.h"
 #include "view/redis/keys.h"
-#include "view/redis/slot.h"
 
 static void the_checksum_is_the_one_of_the_specification(void **state)
 {
@@ -49,11 +48,10 @@ static void all_keys_of_an_account_lie_in_one_slot(void **state)
     (void)state;
     for (uint64_t i = 1; i <= 4000; i++) {
         uint64_t account = id_at(ID_EPOCH_MS + (int64_t)i * 977, (uint32_t)i % 7, 0);
-        struct key people, k;
-        key_of_bucket(&people, KEY_PEOPLE, bucket_of(account));
+        struct key people = key_of_people(account);
         assert_int_equal(people.slot, slot_of(key_text(&people)));
         for (const char *kind = kinds; *kind; kind++) {
-            key_of_account(&k, (enum key_kind) * kind, account);
+            struct key k = key_of_account((enum key_kind) * kind, account);
             assert_int_equal(k.slot, people.slot);
             assert_int_equal(k.slot, slot_of(key_text(&k)));
         }
