@@ -65,9 +65,9 @@ static void empty_pull_list(struct memory_views *m, uint32_t slot)
 void accounts_clear(struct memory_views *m)
 {
     uint32_t count = atomic_load_explicit(&m->accounts, memory_order_acquire);
-    struct tally t = {.follows = -atomic_load(&m->follows),
-                      .groups = -atomic_load(&m->groups),
-                      .memberships = -atomic_load(&m->memberships)};
+    struct tally t = {.follows = -total_of(m, follows),
+                      .groups = -total_of(m, groups),
+                      .memberships = -total_of(m, memberships)};
     for (uint32_t slot = 0; slot < count; slot++) {
         struct timeline_env env = timeline_env_of(m, slot);
         person_lock(m, slot);

@@ -34,16 +34,17 @@ enum {
     GENERATIONS_MAX = 1 << 17,
     GENERATIONS_SHARE = 64, /* at most one part in this many of the budget, if it is large */
     LOOKAHEAD = 32,         /* keys prefetched at a time */
-    /* shares of the budget, in sixteenths */
-    SHARE_POSTS = 11,
-    SHARE_ACCOUNTS = 2,
-    SHARE_LIKES = 2,
-    SHARE_TOMBSTONES = 1,
 };
+
+enum kind { POSTS, ACCOUNTS, LIKES, KINDS };
+
+/* Shares of the budget, in sixteenths. */
+static const size_t shares[KINDS] = {[POSTS] = 11, [ACCOUNTS] = 2, [LIKES] = 2};
+enum { SHARE_TOMBSTONES = 1 };
 
 struct shard {
     _Alignas(64) struct latch latch;
-    struct bucket_cache posts, accounts, likes;
+    struct bucket_cache caches[KINDS];
     struct tombstones tombstones;
 };
 
@@ -110,7 +111,24 @@ static bool is_gone(struct memory_cards *c, struct shard *s, uint64_t id)
            tombstones_has(&s->tombstones, id, clock_wall_ms(c->clock));
 }
 
-/* ---- posts ---- */
+/* ---- reading ---- */
+
+/* Hashes the keys, at most LOOKAHEAD, and asks for what may be cached under them. */
+static void look_ahead(struct memory_cards *c, enum kind kind, const uint64_t *ids, size_t n,
+                       uint64_t *hashes)
+{
+    for (size_t i = 0; i < n; i++) {
+        hashes[i] = hash_u64(ids[i]);
+        bucket_cache_prefetch_bucket(&shard_of(c, hashes[i])->caches[kind], hashes[i]);
+    }
+    for (size_t i = 0; i < n; i++)
+        bucket_cache_prefetch_entry(&shard_of(c, hashes[i])->caches[kind], hashes[i], ids[i]);
+}
+
+static void *find(struct shard *s, enum kind kind, uint64_t hash, uint64_t id)
+{
+    return bucket_cache_find(&s->caches[kind], hash, id); /* what every entry begins with */
+}
 
 static enum card_state find_post(struct memory_cards *c, uint64_t hash, uint64_t id,
                                  struct post_card *out, struct arena *arena)
@@ -118,7 +136,7 @@ static enum card_state find_post(struct memory_cards *c, uint64_t hash, uint64_t
     struct shard *s = shard_of(c, hash);
     enum card_state state = CARD_MISSING;
     latch_lock(&s->latch);
-    const struct post_entry *e = (struct post_entry *)bucket_cache_find(&s->posts, hash, id);
+    const struct post_entry *e = find(s, POSTS, hash, id);
     if (e) {
         post_entry_get(e, out, arena);
         state = CARD_FOUND;
@@ -133,115 +151,26 @@ static void memory_posts(struct cards *base, const uint64_t *ids, size_t n, stru
                          enum card_state *state, struct arena *arena)
 {
     struct memory_cards *c = memory_of(base);
-    uint64_t hits = 0;
+    uint64_t hits = 0, hashes[LOOKAHEAD];
     bool suspect = is_suspect(c);
-    for (size_t from = 0; from < n; from += LOOKAHEAD) {
-        uint64_t hashes[LOOKAHEAD];
-        size_t count = n - from < LOOKAHEAD ? n - from : LOOKAHEAD;
-        for (size_t i = 0; i < count; i++) {
-            hashes[i] = hash_u64(ids[from + i]);
-            bucket_cache_prefetch_bucket(&shard_of(c, hashes[i])->posts, hashes[i]);
-        }
-        for (size_t i = 0; i < count; i++)
-            bucket_cache_prefetch_entry(&shard_of(c, hashes[i])->posts, hashes[i], ids[from + i]);
-        for (size_t i = 0; i < count; i++) {
-            state[from + i] = suspect
-                                  ? CARD_MISSING
-                                  : find_post(c, hashes[i], ids[from + i], &out[from + i], arena);
-            hits += state[from + i] == CARD_FOUND;
-        }
+    for (size_t i = 0; i < n; i++) {
+        size_t at = i % LOOKAHEAD, left = n - i;
+        if (at == 0)
+            look_ahead(c, POSTS, ids + i, left < LOOKAHEAD ? left : LOOKAHEAD, hashes);
+        state[i] = suspect ? CARD_MISSING : find_post(c, hashes[at], ids[i], &out[i], arena);
+        hits += state[i] == CARD_FOUND;
     }
     atomic_fetch_add_explicit(&c->post_hits, hits, memory_order_relaxed);
     if (n > hits)
         atomic_fetch_add_explicit(&c->post_misses, n - hits, memory_order_relaxed);
 }
 
-/* A change always leaves the cache right: when it cannot store the new card, the old one goes. */
-static void put_post(struct memory_cards *c, const struct card_write *w)
-{
-    bool change = w->kind == CARD_CHANGE_POST;
-    uint64_t id = w->post->id, hash = hash_u64(id);
-    if (id == 0)
-        return;
-    struct shard *s = shard_of(c, hash);
-    struct post_entry *e = post_entry_new(w->post, NULL);
-    latch_lock(&s->latch);
-    if (change)
-        changed(c, hash);
-    if (!is_gone(c, s, id) && (change || !is_stale(c, hash, w->ticket))) {
-        if (e)
-            bucket_cache_put(&s->posts, hash, &e->base);
-        else
-            bucket_cache_remove(&s->posts, hash, id);
-        e = NULL;
-    }
-    latch_unlock(&s->latch);
-    free(e);
-}
-
-/* What is there stays but for the fragment; counters may have moved since the renderer got it. */
-static void attach_post(struct memory_cards *c, const struct card_write *w)
-{
-    uint64_t id = w->post->id, hash = hash_u64(id);
-    struct shard *s = shard_of(c, hash);
-    struct post_entry *e = post_entry_new(w->post, w);
-    latch_lock(&s->latch);
-    const struct post_entry *old = (struct post_entry *)bucket_cache_find(&s->posts, hash, id);
-    if (e && old && str_eq(old->card.caption, e->card.caption)) {
-        e->card.author = old->card.author;
-        e->card.like_count = old->card.like_count;
-        e->card.comment_count = old->card.comment_count;
-        e->card.edited_at_ms = old->card.edited_at_ms;
-        e->card.delivery = old->card.delivery;
-        bucket_cache_put(&s->posts, hash, &e->base);
-        e = NULL;
-    }
-    latch_unlock(&s->latch);
-    free(e);
-}
-
-static void remove_post(struct memory_cards *c, const struct card_write *w)
-{
-    uint64_t hash = hash_u64(w->id);
-    struct shard *s = shard_of(c, hash);
-    if (w->id == 0)
-        return;
-    latch_lock(&s->latch);
-    changed(c, hash);
-    bucket_cache_remove(&s->posts, hash, w->id);
-    if (w->kind == CARD_POST_GONE)
-        tombstones_add(&s->tombstones, w->id, clock_wall_ms(c->clock));
-    latch_unlock(&s->latch);
-}
-
-static uint32_t count_within(int64_t n)
-{
-    return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
-}
-
-static void count_post(struct memory_cards *c, const struct card_write *w)
-{
-    uint64_t hash = hash_u64(w->id);
-    struct shard *s = shard_of(c, hash);
-    latch_lock(&s->latch);
-    changed(c, hash);
-    struct post_entry *e = (struct post_entry *)bucket_cache_find(&s->posts, hash, w->id);
-    if (e && w->likes >= 0)
-        e->card.like_count = count_within(w->likes);
-    if (e && w->comments >= 0)
-        e->card.comment_count = count_within(w->comments);
-    latch_unlock(&s->latch);
-}
-
-/* ---- accounts ---- */
-
 static void find_account(struct memory_cards *c, uint64_t hash, uint64_t id,
                          struct account_card *out, struct arena *arena)
 {
     struct shard *s = shard_of(c, hash);
     latch_lock(&s->latch);
-    const struct account_entry *e =
-        (struct account_entry *)bucket_cache_find(&s->accounts, hash, id);
+    const struct account_entry *e = find(s, ACCOUNTS, hash, id);
     if (e)
         account_entry_get(e, out, arena);
     latch_unlock(&s->latch);
@@ -251,62 +180,16 @@ static void memory_accounts(struct cards *base, const uint64_t *ids, size_t n,
                             struct account_card *out, struct arena *arena)
 {
     struct memory_cards *c = memory_of(base);
+    uint64_t hashes[LOOKAHEAD];
     bool suspect = is_suspect(c);
-    for (size_t from = 0; from < n; from += LOOKAHEAD) {
-        uint64_t hashes[LOOKAHEAD];
-        size_t count = n - from < LOOKAHEAD ? n - from : LOOKAHEAD;
-        for (size_t i = 0; i < count; i++) {
-            hashes[i] = hash_u64(ids[from + i]);
-            bucket_cache_prefetch_bucket(&shard_of(c, hashes[i])->accounts, hashes[i]);
-        }
-        for (size_t i = 0; i < count; i++)
-            bucket_cache_prefetch_entry(&shard_of(c, hashes[i])->accounts, hashes[i],
-                                        ids[from + i]);
-        for (size_t i = 0; i < count; i++) {
-            out[from + i].id = 0;
-            if (!suspect)
-                find_account(c, hashes[i], ids[from + i], &out[from + i], arena);
-        }
+    for (size_t i = 0; i < n; i++) {
+        size_t at = i % LOOKAHEAD, left = n - i;
+        if (at == 0)
+            look_ahead(c, ACCOUNTS, ids + i, left < LOOKAHEAD ? left : LOOKAHEAD, hashes);
+        out[i].id = 0;
+        if (!suspect)
+            find_account(c, hashes[at], ids[i], &out[i], arena);
     }
-}
-
-/* A fill, or a fragment for what is there. */
-static void put_account(struct memory_cards *c, const struct card_write *w)
-{
-    bool attach = w->kind == CARD_ATTACH_ACCOUNT;
-    uint64_t id = w->account->id, hash = hash_u64(id);
-    if (id == 0)
-        return;
-    struct shard *s = shard_of(c, hash);
-    struct account_entry *e = account_entry_new(w->account, attach ? w : NULL);
-    latch_lock(&s->latch);
-    const struct account_entry *old =
-        attach ? (struct account_entry *)bucket_cache_find(&s->accounts, hash, id) : NULL;
-    if (e &&
-        (attach ? old && account_entry_matches(old, &e->card) : !is_stale(c, hash, w->ticket))) {
-        bucket_cache_put(&s->accounts, hash, &e->base);
-        e = NULL;
-    }
-    latch_unlock(&s->latch);
-    free(e);
-}
-
-static void forget_account(struct memory_cards *c, uint64_t id)
-{
-    uint64_t hash = hash_u64(id);
-    struct shard *s = shard_of(c, hash);
-    latch_lock(&s->latch);
-    changed(c, hash);
-    bucket_cache_remove(&s->accounts, hash, id);
-    latch_unlock(&s->latch);
-}
-
-/* ---- likes ---- */
-
-/* The set lies where the viewer's hash says, under that shard's latch; its tickets are its own. */
-static uint64_t likes_generation(uint64_t viewer)
-{
-    return hash_u64(cards_likes_key(viewer));
 }
 
 static enum err memory_liked(struct cards *base, uint64_t viewer, const uint64_t *ids, size_t n,
@@ -318,46 +201,110 @@ static enum err memory_liked(struct cards *base, uint64_t viewer, const uint64_t
     if (is_suspect(c))
         return ERR_NEEDS_TRUTH;
     latch_lock(&s->latch);
-    const struct like_set *set = (struct like_set *)bucket_cache_find(&s->likes, hash, viewer);
+    const struct like_set *set = find(s, LIKES, hash, viewer);
     bool known = set && like_set_knows(set, ids, n, out);
     latch_unlock(&s->latch);
     return known ? OK : ERR_NEEDS_TRUTH;
 }
 
-static void put_likes(struct memory_cards *c, const struct card_write *w)
+/* ---- writing: each under the latch of the key's shard. What was allocated for it before comes as
+ * `e`, NULL without memory; true: the cache has taken it over ---- */
+
+static bool put(struct shard *s, enum kind kind, uint64_t hash, void *e)
 {
-    uint64_t hash = hash_u64(w->viewer);
-    struct shard *s = shard_of(c, hash);
-    struct like_set *set =
-        w->viewer != 0 ? like_set_new(w->viewer, w->ids, w->count, w->floor) : NULL;
-    if (!set)
-        return;
-    latch_lock(&s->latch);
-    if (!is_stale(c, likes_generation(w->viewer), w->ticket)) {
-        bucket_cache_put(&s->likes, hash, &set->base);
-        set = NULL;
-    }
-    latch_unlock(&s->latch);
-    free(set);
+    bucket_cache_put(&s->caches[kind], hash, e);
+    return true;
 }
 
-static void set_like(struct memory_cards *c, const struct card_write *w)
+/* A change always leaves the cache right: when it cannot store the new card, the old one goes. */
+static bool put_post(struct memory_cards *c, struct shard *s, uint64_t hash,
+                     const struct card_write *w, struct post_entry *e)
 {
-    uint64_t hash = hash_u64(w->viewer);
-    struct shard *s = shard_of(c, hash);
-    latch_lock(&s->latch);
+    bool change = w->kind == CARD_CHANGE_POST;
+    if (change)
+        changed(c, hash);
+    if (is_gone(c, s, w->post->id) || (!change && is_stale(c, hash, w->ticket)))
+        return false;
+    if (!e)
+        bucket_cache_remove(&s->caches[POSTS], hash, w->post->id);
+    return e && put(s, POSTS, hash, e);
+}
+
+/* What is there stays but for the fragment; counters may have moved since the renderer got it. */
+static bool attach_post(struct shard *s, uint64_t hash, const struct card_write *w,
+                        struct post_entry *e)
+{
+    const struct post_entry *old = find(s, POSTS, hash, w->post->id);
+    if (e && old && str_eq(old->card.caption, e->card.caption)) {
+        e->card.author = old->card.author;
+        e->card.like_count = old->card.like_count;
+        e->card.comment_count = old->card.comment_count;
+        e->card.edited_at_ms = old->card.edited_at_ms;
+        e->card.delivery = old->card.delivery;
+        return put(s, POSTS, hash, e);
+    }
+    return false;
+}
+
+static void remove_card(struct memory_cards *c, struct shard *s, uint64_t hash,
+                        const struct card_write *w)
+{
+    enum kind kind = w->kind == CARD_FORGET_ACCOUNT ? ACCOUNTS : POSTS;
+    changed(c, hash);
+    bucket_cache_remove(&s->caches[kind], hash, w->id);
+    if (w->kind == CARD_POST_GONE)
+        tombstones_add(&s->tombstones, w->id, clock_wall_ms(c->clock));
+}
+
+static uint32_t count_within(int64_t n)
+{
+    return n > UINT32_MAX ? UINT32_MAX : (uint32_t)n;
+}
+
+static void count_post(struct memory_cards *c, struct shard *s, uint64_t hash,
+                       const struct card_write *w)
+{
+    changed(c, hash);
+    struct post_entry *e = find(s, POSTS, hash, w->id);
+    if (e && w->likes >= 0)
+        e->card.like_count = count_within(w->likes);
+    if (e && w->comments >= 0)
+        e->card.comment_count = count_within(w->comments);
+}
+
+/* A fill, or a fragment for what is there. */
+static bool put_account(struct memory_cards *c, struct shard *s, uint64_t hash,
+                        const struct card_write *w, struct account_entry *e)
+{
+    const struct account_entry *old = NULL;
+    bool attach = w->kind == CARD_ATTACH_ACCOUNT;
+    if (attach)
+        old = find(s, ACCOUNTS, hash, w->account->id);
+    bool good =
+        attach ? old && account_entry_matches(old, w->account) : !is_stale(c, hash, w->ticket);
+    return e && good && put(s, ACCOUNTS, hash, e);
+}
+
+/* The set lies where the viewer's hash says, under that shard's latch; its tickets are its own. */
+static uint64_t likes_generation(uint64_t viewer)
+{
+    return hash_u64(cards_likes_key(viewer));
+}
+
+static void set_like(struct memory_cards *c, struct shard *s, uint64_t hash,
+                     const struct card_write *w)
+{
     changed(c, likes_generation(w->viewer));
-    struct like_set *set = (struct like_set *)bucket_cache_find(&s->likes, hash, w->viewer);
+    struct like_set *set = find(s, LIKES, hash, w->viewer);
     if (set && w->on) {
         struct like_set *now = like_set_add(set, w->id);
         if (!now)
-            bucket_cache_remove(&s->likes, hash, w->viewer);
+            bucket_cache_remove(&s->caches[LIKES], hash, w->viewer);
         else if (now != set)
-            bucket_cache_put(&s->likes, hash, &now->base);
+            put(s, LIKES, hash, now);
     } else if (set) {
         like_set_remove(set, w->id);
     }
-    latch_unlock(&s->latch);
 }
 
 /* ---- the driver ---- */
@@ -380,12 +327,13 @@ static void memory_stats(struct cards *base, struct card_stats *out)
     for (size_t i = 0; i <= c->shard_mask; i++) {
         struct shard *s = &c->shards[i];
         latch_lock(&s->latch);
-        out->posts += s->posts.cache.count;
-        out->accounts += s->accounts.cache.count;
-        out->like_sets += s->likes.cache.count;
+        out->posts += s->caches[POSTS].cache.count;
+        out->accounts += s->caches[ACCOUNTS].cache.count;
+        out->like_sets += s->caches[LIKES].cache.count;
         out->tombstones += tombstones_count(&s->tombstones);
-        out->bytes += bucket_cache_bytes(&s->posts) + bucket_cache_bytes(&s->accounts) +
-                      bucket_cache_bytes(&s->likes) + tombstones_bytes(&s->tombstones);
+        out->bytes += tombstones_bytes(&s->tombstones);
+        for (size_t kind = 0; kind < KINDS; kind++)
+            out->bytes += bucket_cache_bytes(&s->caches[kind]);
         latch_unlock(&s->latch);
     }
 }
@@ -394,9 +342,8 @@ static void memory_free(struct cards *base)
 {
     struct memory_cards *c = memory_of(base);
     for (size_t i = 0; i <= c->shard_mask && c->shards; i++) {
-        bucket_cache_done(&c->shards[i].posts);
-        bucket_cache_done(&c->shards[i].accounts);
-        bucket_cache_done(&c->shards[i].likes);
+        for (size_t kind = 0; kind < KINDS; kind++)
+            bucket_cache_done(&c->shards[i].caches[kind]);
         tombstones_done(&c->shards[i].tombstones);
     }
     free(c->shards);
@@ -408,37 +355,73 @@ static void memory_suspect(struct cards *base, bool on)
     atomic_store(&memory_of(base)->suspect, on);
 }
 
-static void write_one(struct memory_cards *c, const struct card_write *w)
+/* What decides on the shard, and the entry that the write may leave in the cache. */
+static uint64_t prepare(const struct card_write *w, void **fresh)
 {
     switch (w->kind) {
     case CARD_FILL_POST:
     case CARD_CHANGE_POST:
-        put_post(c, w);
-        break;
     case CARD_ATTACH_POST:
-        attach_post(c, w);
-        break;
-    case CARD_POST_GONE:
-    case CARD_FORGET_POST:
-        remove_post(c, w);
-        break;
-    case CARD_POST_COUNTS:
-        count_post(c, w);
-        break;
+        *fresh = post_entry_new(w->post, w->kind == CARD_ATTACH_POST ? w : NULL);
+        return w->post->id;
     case CARD_FILL_ACCOUNT:
     case CARD_ATTACH_ACCOUNT:
-        put_account(c, w);
-        break;
-    case CARD_FORGET_ACCOUNT:
-        forget_account(c, w->id);
-        break;
+        *fresh = account_entry_new(w->account, w->kind == CARD_ATTACH_ACCOUNT ? w : NULL);
+        return w->account->id;
     case CARD_FILL_LIKES:
-        put_likes(c, w);
-        break;
+        *fresh = like_set_new(w->viewer, w->ids, w->count, w->floor);
+        return w->viewer;
     case CARD_LIKE:
-        set_like(c, w);
+        return w->viewer;
+    case CARD_POST_GONE:
+    case CARD_FORGET_POST:
+    case CARD_FORGET_ACCOUNT:
+    case CARD_POST_COUNTS:
         break;
     }
+    return w->id;
+}
+
+static bool write_under_latch(struct memory_cards *c, struct shard *s, uint64_t hash,
+                              const struct card_write *w, void *fresh)
+{
+    switch (w->kind) {
+    case CARD_FILL_POST:
+    case CARD_CHANGE_POST:
+        return put_post(c, s, hash, w, fresh);
+    case CARD_ATTACH_POST:
+        return attach_post(s, hash, w, fresh);
+    case CARD_FILL_ACCOUNT:
+    case CARD_ATTACH_ACCOUNT:
+        return put_account(c, s, hash, w, fresh);
+    case CARD_FILL_LIKES:
+        return fresh && !is_stale(c, likes_generation(w->viewer), w->ticket) &&
+               put(s, LIKES, hash, fresh);
+    case CARD_POST_GONE:
+    case CARD_FORGET_POST:
+    case CARD_FORGET_ACCOUNT:
+        remove_card(c, s, hash, w);
+        break;
+    case CARD_POST_COUNTS:
+        count_post(c, s, hash, w);
+        break;
+    case CARD_LIKE:
+        set_like(c, s, hash, w);
+        break;
+    }
+    return false;
+}
+
+static void write_one(struct memory_cards *c, const struct card_write *w)
+{
+    void *fresh = NULL;
+    uint64_t id = prepare(w, &fresh), hash = hash_u64(id);
+    struct shard *s = shard_of(c, hash);
+    latch_lock(&s->latch);
+    bool taken = id != 0 && write_under_latch(c, s, hash, w, fresh);
+    latch_unlock(&s->latch);
+    if (!taken)
+        free(fresh);
 }
 
 static void memory_write(struct cards *base, const struct card_write *writes, size_t n)
@@ -483,9 +466,8 @@ struct cards *cards_memory_new(size_t bytes_max, struct clock *clock)
     size_t share = (bytes_max > fixed ? bytes_max - fixed : 0) / shards / 16;
     for (size_t i = 0; i < shards && good; i++) {
         struct shard *s = &c->shards[i];
-        good = bucket_cache_init(&s->posts, share * SHARE_POSTS) &&
-               bucket_cache_init(&s->accounts, share * SHARE_ACCOUNTS) &&
-               bucket_cache_init(&s->likes, share * SHARE_LIKES);
+        for (size_t kind = 0; kind < KINDS && good; kind++)
+            good = bucket_cache_init(&s->caches[kind], share * shares[kind]);
         tombstones_init(&s->tombstones, share * SHARE_TOMBSTONES);
     }
     if (!good) {

@@ -49,6 +49,8 @@ struct tally {
     int64_t bytes; /* of the graph and the pull lists; the pool counts its own */
 };
 
+enum { TALLY_PARTS = sizeof(struct tally) / sizeof(int64_t) };
+
 struct memory_views {
     struct views views;
     struct graph graph;
@@ -85,8 +87,7 @@ struct memory_views {
     _Atomic uint32_t
         walked_at; /* the latest start of a walk over a part of the followers, seconds */
     _Atomic uint32_t sweep_at;
-    _Atomic int64_t entries, bytes, follows;
-    _Atomic int64_t groups, memberships, inbox_entries, inbox_bytes;
+    _Atomic int64_t totals[TALLY_PARTS]; /* see total_of */
 
     pthread_mutex_t saving; /* one save at a time */
     _Atomic uint64_t saved_position;
@@ -177,6 +178,8 @@ static inline void unlock_both(struct memory_views *m, uint32_t a, uint32_t b)
 }
 
 void tally_add(struct memory_views *m, const struct tally *t);
+/* The driver's total of a part of struct tally. */
+#define total_of(m, part) atomic_load(&(m)->totals[offsetof(struct tally, part) / sizeof(int64_t)])
 
 /* Reports changes to views.changed: `reported` has a bit for each account of the stripe. No latch
  * is held. */

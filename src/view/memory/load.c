@@ -449,13 +449,8 @@ static enum err start_empty(struct memory_views *m)
 {
     accounts_done(m);
     atomic_store(&m->accounts, 0);
-    atomic_store(&m->entries, 0);
-    atomic_store(&m->bytes, 0);
-    atomic_store(&m->follows, 0);
-    atomic_store(&m->groups, 0);
-    atomic_store(&m->memberships, 0);
-    atomic_store(&m->inbox_entries, 0);
-    atomic_store(&m->inbox_bytes, 0);
+    for (size_t i = 0; i < TALLY_PARTS; i++)
+        atomic_store(&m->totals[i], 0);
     return accounts_init(m);
 }
 

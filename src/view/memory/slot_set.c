@@ -29,6 +29,18 @@ uint32_t slot_list_at_least(const struct slot_list *l, uint32_t slot)
     return (uint32_t)(base - l->slots) + (*base < slot);
 }
 
+/* Changes the capacity; no smaller than the count. */
+static enum err resize(struct slot_list *l, uint32_t capacity, int64_t *bytes)
+{
+    uint32_t *slots = realloc(l->slots, capacity * sizeof *slots);
+    if (!slots)
+        return ERR_NO_MEMORY;
+    *bytes += ((int64_t)capacity - l->capacity) * (int64_t)sizeof *slots;
+    l->slots = slots;
+    l->capacity = capacity;
+    return OK;
+}
+
 void slot_list_done(struct slot_list *l, int64_t *bytes)
 {
     *bytes -= (int64_t)l->capacity * (int64_t)sizeof *l->slots;
@@ -42,15 +54,8 @@ enum err slot_list_add(struct slot_list *l, uint32_t slot, bool *added, int64_t 
     uint32_t at = slot_list_at_least(l, slot);
     if (at < l->count && l->slots[at] == slot)
         return OK;
-    if (l->count == l->capacity) {
-        uint32_t capacity = capacity_next(l->capacity);
-        uint32_t *slots = realloc(l->slots, capacity * sizeof *slots);
-        if (!slots)
-            return ERR_NO_MEMORY;
-        *bytes += (int64_t)(capacity - l->capacity) * (int64_t)sizeof *slots;
-        l->slots = slots;
-        l->capacity = capacity;
-    }
+    if (l->count == l->capacity && resize(l, capacity_next(l->capacity), bytes) != OK)
+        return ERR_NO_MEMORY;
     memmove(l->slots + at + 1, l->slots + at, (l->count - at) * sizeof *l->slots);
     l->slots[at] = slot;
     l->count++;
@@ -75,51 +80,44 @@ static bool is_bitmap(const struct follower_set *f)
 
 void follower_set_done(struct follower_set *f, int64_t *bytes)
 {
-    if (is_bitmap(f)) {
-        *bytes -= (int64_t)f->count * BITMAP_BYTES_PER_MEMBER;
-        roaring_bitmap_free(f->bitmap);
-    } else {
-        *bytes -= (int64_t)f->capacity * (int64_t)sizeof *f->slots;
-        free(f->slots);
+    if (!is_bitmap(f)) {
+        slot_list_done(&f->list, bytes);
+        return;
     }
-    *f = (struct follower_set){0};
+    *bytes -= (int64_t)f->count * BITMAP_BYTES_PER_MEMBER;
+    roaring_bitmap_free(f->bitmap);
+    f->list = (struct slot_list){0};
 }
 
 static enum err to_bitmap(struct follower_set *f, int64_t *bytes)
 {
-    roaring_bitmap_t *bitmap = roaring_bitmap_of_ptr(f->count, f->slots);
+    uint32_t count = f->count;
+    roaring_bitmap_t *bitmap = roaring_bitmap_of_ptr(count, f->list.slots);
     if (!bitmap)
         return ERR_NO_MEMORY;
-    *bytes += (int64_t)f->count * BITMAP_BYTES_PER_MEMBER -
-              (int64_t)f->capacity * (int64_t)sizeof *f->slots;
-    free(f->slots);
+    slot_list_done(&f->list, bytes);
+    *bytes += (int64_t)count * BITMAP_BYTES_PER_MEMBER;
     f->bitmap = bitmap;
+    f->count = count;
     f->capacity = FOLLOWERS_BITMAP;
     return OK;
 }
 
 static void to_list(struct follower_set *f, int64_t *bytes)
 {
-    uint32_t capacity = capacity_for(f->count);
-    uint32_t *slots = malloc(capacity * sizeof *slots);
-    if (!slots)
+    struct slot_list list = {0};
+    if (resize(&list, capacity_for(f->count), bytes) != OK)
         return; /* a small bitmap is as right as a list */
-    roaring_bitmap_to_uint32_array(f->bitmap, slots);
-    roaring_bitmap_free(f->bitmap);
-    *bytes +=
-        (int64_t)capacity * (int64_t)sizeof *slots - (int64_t)f->count * BITMAP_BYTES_PER_MEMBER;
-    f->slots = slots;
-    f->capacity = capacity;
+    roaring_bitmap_to_uint32_array(f->bitmap, list.slots);
+    list.count = f->count;
+    follower_set_done(f, bytes);
+    f->list = list;
 }
 
 enum err follower_set_add(struct follower_set *f, uint32_t slot, bool *added, int64_t *bytes)
 {
     if (!is_bitmap(f)) {
-        struct slot_list list = {f->slots, f->count, f->capacity};
-        enum err e = slot_list_add(&list, slot, added, bytes);
-        f->slots = list.slots;
-        f->count = list.count;
-        f->capacity = list.capacity;
+        enum err e = slot_list_add(&f->list, slot, added, bytes);
         if (e != OK || f->count <= FOLLOWERS_LIST_MAX)
             return e;
         (void)to_bitmap(f, bytes); /* without memory the list just stays */
@@ -133,12 +131,8 @@ enum err follower_set_add(struct follower_set *f, uint32_t slot, bool *added, in
 
 bool follower_set_remove(struct follower_set *f, uint32_t slot, int64_t *bytes)
 {
-    if (!is_bitmap(f)) {
-        struct slot_list list = {f->slots, f->count, f->capacity};
-        bool removed = slot_list_remove(&list, slot);
-        f->count = list.count;
-        return removed;
-    }
+    if (!is_bitmap(f))
+        return slot_list_remove(&f->list, slot);
     if (!roaring_bitmap_remove_checked(f->bitmap, slot))
         return false;
     f->count--;
@@ -151,11 +145,10 @@ bool follower_set_remove(struct follower_set *f, uint32_t slot, int64_t *bytes)
 size_t follower_set_read(const struct follower_set *f, uint32_t from, uint32_t *out, size_t max)
 {
     if (!is_bitmap(f)) {
-        struct slot_list list = {f->slots, f->count, f->capacity};
-        uint32_t at = slot_list_at_least(&list, from);
+        uint32_t at = slot_list_at_least(&f->list, from);
         size_t n = f->count - at < max ? f->count - at : max;
         if (n > 0)
-            memcpy(out, f->slots + at, n * sizeof *out);
+            memcpy(out, f->list.slots + at, n * sizeof *out);
         return n;
     }
     roaring_uint32_iterator_t it;
@@ -169,21 +162,12 @@ uint32_t follower_set_below(const struct follower_set *f, uint32_t slot)
 {
     if (is_bitmap(f))
         return slot > 0 ? (uint32_t)roaring_bitmap_rank(f->bitmap, slot - 1) : 0;
-    struct slot_list list = {f->slots, f->count, f->capacity};
-    return slot_list_at_least(&list, slot);
+    return slot_list_at_least(&f->list, slot);
 }
 
 enum err follower_set_reserve(struct follower_set *f, uint32_t count, int64_t *bytes)
 {
-    if (count == 0)
-        return OK;
-    uint32_t capacity = capacity_for(count);
-    f->slots = malloc(capacity * sizeof *f->slots);
-    if (!f->slots)
-        return ERR_NO_MEMORY;
-    f->capacity = capacity;
-    *bytes += (int64_t)capacity * (int64_t)sizeof *f->slots;
-    return OK;
+    return count > 0 ? resize(&f->list, capacity_for(count), bytes) : OK;
 }
 
 enum err follower_set_close(struct follower_set *f, int64_t *bytes)
@@ -195,13 +179,9 @@ enum err slot_list_fill(struct slot_list *l, const uint32_t *slots, uint32_t cou
 {
     if (count == 0)
         return OK;
-    uint32_t capacity = capacity_for(count);
-    l->slots = malloc(capacity * sizeof *l->slots);
-    if (!l->slots)
+    if (resize(l, capacity_for(count), bytes) != OK)
         return ERR_NO_MEMORY;
     memcpy(l->slots, slots, count * sizeof *slots);
     l->count = count;
-    l->capacity = capacity;
-    *bytes += (int64_t)capacity * (int64_t)sizeof *slots;
     return OK;
 }

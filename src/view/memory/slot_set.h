@@ -35,12 +35,18 @@ enum { FOLLOWERS_LIST_MAX = 4096, FOLLOWERS_LIST_AGAIN = 2048 };
 
 struct follower_set {
     union {
-        uint32_t *slots;
-        struct roaring_bitmap_s *bitmap;
+        struct slot_list list;
+        struct {
+            struct roaring_bitmap_s *bitmap;
+            uint32_t count;
+            uint32_t capacity; /* FOLLOWERS_BITMAP: it is a bitmap */
+        };
     };
-    uint32_t count;
-    uint32_t capacity; /* FOLLOWERS_BITMAP: it is a bitmap */
 };
+
+_Static_assert(offsetof(struct follower_set, count) == offsetof(struct slot_list, count) &&
+                   offsetof(struct follower_set, capacity) == offsetof(struct slot_list, capacity),
+               "both forms count in the same place");
 
 #define FOLLOWERS_BITMAP UINT32_MAX
 
@@ -55,7 +61,7 @@ uint32_t follower_set_below(const struct follower_set *f, uint32_t slot); /* how
 enum err follower_set_reserve(struct follower_set *f, uint32_t count, int64_t *bytes);
 static inline void follower_set_append(struct follower_set *f, uint32_t slot)
 {
-    f->slots[f->count++] = slot;
+    f->list.slots[f->count++] = slot;
 }
 enum err follower_set_close(struct follower_set *f, int64_t *bytes);
 enum err slot_list_fill(struct slot_list *l, const uint32_t *slots, uint32_t count, int64_t *bytes);

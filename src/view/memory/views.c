@@ -9,20 +9,11 @@
 
 void tally_add(struct memory_views *m, const struct tally *t)
 {
-    if (t->entries != 0)
-        atomic_fetch_add_explicit(&m->entries, t->entries, memory_order_relaxed);
-    if (t->bytes != 0)
-        atomic_fetch_add_explicit(&m->bytes, t->bytes, memory_order_relaxed);
-    if (t->follows != 0)
-        atomic_fetch_add_explicit(&m->follows, t->follows, memory_order_relaxed);
-    if (t->groups != 0)
-        atomic_fetch_add_explicit(&m->groups, t->groups, memory_order_relaxed);
-    if (t->memberships != 0)
-        atomic_fetch_add_explicit(&m->memberships, t->memberships, memory_order_relaxed);
-    if (t->inboxes.entries != 0)
-        atomic_fetch_add_explicit(&m->inbox_entries, t->inboxes.entries, memory_order_relaxed);
-    if (t->inboxes.bytes != 0)
-        atomic_fetch_add_explicit(&m->inbox_bytes, t->inboxes.bytes, memory_order_relaxed);
+    int64_t parts[TALLY_PARTS];
+    memcpy(parts, t, sizeof parts);
+    for (size_t i = 0; i < TALLY_PARTS; i++)
+        if (parts[i] != 0)
+            atomic_fetch_add_explicit(&m->totals[i], parts[i], memory_order_relaxed);
 }
 
 static uint64_t count_flags(_Atomic uint64_t *flags, uint32_t accounts)
@@ -39,23 +30,23 @@ static void memory_stats(struct views *v, struct view_stats *out)
     uint32_t slots = atomic_load_explicit(&m->accounts, memory_order_acquire);
     uint64_t awake = count_flags(m->awake, slots);
     uint64_t accounts = slots - count_flags(m->grouped, slots);
-    uint64_t inbox_bytes = (uint64_t)atomic_load(&m->inbox_bytes);
+    uint64_t inbox_bytes = (uint64_t)total_of(m, inboxes.bytes);
     uint64_t per_slot = sizeof *m->ids + sizeof *m->seen + sizeof *m->timelines +
                         sizeof *m->people + sizeof *m->changes + sizeof *m->inboxes;
     *out = (struct view_stats){
         .accounts = accounts,
-        .follows = (uint64_t)atomic_load(&m->follows),
+        .follows = (uint64_t)total_of(m, follows),
         .timelines = awake,
-        .entries = (uint64_t)atomic_load(&m->entries),
+        .entries = (uint64_t)total_of(m, entries),
         .dropped = accounts > awake ? accounts - awake : 0,
         .pull_lists = count_flags(m->pulled, slots),
-        .bytes = (uint64_t)atomic_load(&m->bytes) + slots * per_slot + inbox_bytes +
+        .bytes = (uint64_t)total_of(m, bytes) + slots * per_slot + inbox_bytes +
                  directory_bytes(&m->directory) + block_pool_bytes(&m->pool),
         .timeline_bytes = slots * sizeof *m->timelines + block_pool_bytes(&m->pool),
-        .groups = (uint64_t)atomic_load(&m->groups),
-        .memberships = (uint64_t)atomic_load(&m->memberships),
+        .groups = (uint64_t)total_of(m, groups),
+        .memberships = (uint64_t)total_of(m, memberships),
         .inboxes = count_flags(m->inbox_awake, slots),
-        .inbox_entries = (uint64_t)atomic_load(&m->inbox_entries),
+        .inbox_entries = (uint64_t)total_of(m, inboxes.entries),
         .inbox_bytes = inbox_bytes + slots * sizeof *m->inboxes,
         .saved_position = atomic_load(&m->saved_position),
         .saved_at_ms = atomic_load(&m->saved_at_ms),

@@ -4,8 +4,7 @@
  * slot, each node gets one connection and its share in one piece, and all of them are read side by
  * side. What comes back as MOVED, ASK, TRYAGAIN and the like, or does not come back at all, is left
  * for the next round; when nothing was achieved in a round the slot map is asked for again and a
- * short pause follows. A cluster gets as long as a failover may take, a single server as long as it
- * may stay silent; a batch in a hurry asks once more who serves what, and gives up when that is
+ * short pause follows. A batch in a hurry asks once more who serves what, and gives up when that is
  * somebody who is away.
  *
  * Timeouts count from the last byte that moved, so a long batch to a busy server is no failure. */
@@ -377,7 +376,7 @@ static enum err flush(struct batch *b)
 {
     bool cluster = connections_is_cluster(b->connections);
     int64_t began = now_ms(), pause = PAUSE_FIRST_MS;
-    int64_t patience = cluster ? connections_failover_wait_ms(b->connections) : COMMAND_MS;
+    int64_t patience = connections_patience_ms(b->connections);
     if (b->text.failed)
         return ERR_TOO_LARGE;
     for (unsigned attempt = 0; count_open(b) > 0; attempt++) {

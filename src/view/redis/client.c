@@ -21,8 +21,8 @@ enum err client_open(struct client *c, const struct redis_config *config)
     enum err e = client_url(config, &url);
     if (e)
         return e;
-    *c = (struct client){.connections = connections_new(&url, config->failover_wait_ms)};
-    connections_set_invalidation(c->connections, config->invalidation);
+    *c = (struct client){.connections =
+                             connections_new(&url, config->failover_wait_ms, config->invalidation)};
     explicit_bzero(&url, sizeof url);
     pthread_mutex_init(&c->lock, NULL);
     uint64_t seed = 0;

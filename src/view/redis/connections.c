@@ -162,11 +162,13 @@ static int add_node(struct connections *l, struct str host, int port)
     return (int)at;
 }
 
-struct connections *connections_new(const struct redis_url *url, int64_t failover_wait_ms)
+struct connections *connections_new(const struct redis_url *url, int64_t failover_wait_ms,
+                                    struct invalidation *w)
 {
     struct connections *l = calloc(1, sizeof *l);
     CHECK(l);
     l->url = *url;
+    l->invalidation = w;
     l->failover_wait_ms = failover_wait_ms > 0 ? failover_wait_ms : FAILOVER_WAIT_MS;
     pthread_mutex_init(&l->lock, NULL);
     pthread_mutex_init(&l->refreshing, NULL);
@@ -194,11 +196,6 @@ void connections_free(struct connections *l)
     free(l);
 }
 
-void connections_set_invalidation(struct connections *l, struct invalidation *w)
-{
-    l->invalidation = w;
-}
-
 struct invalidation *connections_invalidation(const struct connections *l)
 {
     return l->invalidation;
@@ -209,9 +206,9 @@ bool connections_is_cluster(const struct connections *l)
     return l->url.cluster;
 }
 
-int64_t connections_failover_wait_ms(const struct connections *l)
+int64_t connections_patience_ms(const struct connections *l)
 {
-    return l->failover_wait_ms;
+    return l->url.cluster ? l->failover_wait_ms : COMMAND_MS;
 }
 
 int connections_node_of(struct connections *l, uint16_t slot)

@@ -28,17 +28,17 @@ struct connection {
     struct connection *next;
 };
 
-/* failover_wait_ms 0: the default. Asks nothing yet. */
-struct connections *connections_new(const struct redis_url *url, int64_t failover_wait_ms);
+/* failover_wait_ms 0: the default. `w`: those who read for a trace get connections that this
+ * invalidation listener hears of; NULL: nobody notes what is read. Asks nothing yet. */
+struct connections *connections_new(const struct redis_url *url, int64_t failover_wait_ms,
+                                    struct invalidation *w);
 void connections_free(struct connections *l);
-/* Those who read for a trace get connections that this invalidation listener hears of; before
- * anything is taken. */
-void connections_set_invalidation(struct connections *l, struct invalidation *w);
-struct invalidation *
-connections_invalidation(const struct connections *l); /* NULL: nobody notes what is read */
 
+struct invalidation *connections_invalidation(const struct connections *l);
 bool connections_is_cluster(const struct connections *l);
-int64_t connections_failover_wait_ms(const struct connections *l);
+/* How long to wait for an answer: a cluster gets as long as a failover may take, a single server as
+ * long as it may stay silent. */
+int64_t connections_patience_ms(const struct connections *l);
 
 /* The node that serves the slot, as far as is known; -1: not known. */
 int connections_node_of(struct connections *l, uint16_t slot);

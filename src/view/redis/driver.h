@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/map.h"
 #include "port/views.h"
 #include "view/redis/client.h"
 #include "view/semantics.h"
@@ -24,7 +25,7 @@
 enum {
     COPY_SLOTS = 256,
     COPIES_MAX = 16384 / COPY_SLOTS,
-    REBUILDS_MAX = 4096,      /* under way in this process */
+    REBUILDS_MAX = 4096,      /* timelines and inboxes that this process rebuilds at once */
     REBUILD_KEEP_MS = 60000,  /* one that is not ended by then counts as given up */
     RECENT_KEEP_MS = 3600000, /* how late a change may come and still be known to be late */
     MASTERSHIP = 82,          /* run id and replication id, as text */
@@ -44,15 +45,6 @@ enum tally_part {
     TALLY_PARTS
 };
 
-/* A rebuild that this process began: Redis wants its generation back at the end. */
-struct rebuild {
-    uint64_t viewer; /* 0: free */
-    char part;
-    bool spoiled; /* whose end it is cannot be told: of several, not all are of one generation */
-    char generation[ID_DIGITS];
-    int64_t until_ms;
-};
-
 struct redis_views {
     struct views views;
     struct graph graph;
@@ -67,8 +59,7 @@ struct redis_views {
     struct key hidden[COPIES_MAX], hidden_recent[COPIES_MAX];
 
     pthread_mutex_t lock; /* of what follows */
-    struct rebuild rebuilds[REBUILDS_MAX];
-    size_t rebuild_count;
+    struct map rebuilds;  /* see rebuild.c */
     unsigned sweep_bucket;
     char sweep_cursor[24];
     int64_t bytes, bytes_at_ms;
@@ -196,6 +187,7 @@ enum err redis_sweep(struct timelines *base, int64_t seen_before_ms, size_t max_
 
 enum { REBUILD_IDS = 3 };
 
+void rebuilds_init(struct redis_views *r);
 /* `ids`: what the end of a rebuild is told at last, REBUILD_IDS arguments; NULL: it has no
  * result. */
 enum err rebuild_step(struct redis_views *r, uint64_t viewer, char part, enum view_rebuild step,

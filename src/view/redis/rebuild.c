@@ -12,75 +12,61 @@
 #include "view/redis/driver.h"
 
 struct rebuild_of {
-    uint64_t viewer;
-    char part;
+    uint64_t viewer, part;
 };
+
+/* What this process has begun and not ended, of one timeline or inbox: Redis wants the generation
+ * back at the end. */
+struct rebuild {
+    struct rebuild_of of; /* the key */
+    size_t builders;
+    bool spoiled; /* whose end it is cannot be told: not all builders are of one generation */
+    char generation[ID_DIGITS];
+    int64_t until_ms;
+};
+
+void rebuilds_init(struct redis_views *r)
+{
+    map_init(&r->rebuilds, sizeof(struct rebuild), sizeof(struct rebuild_of));
+}
 
 /* ---- what this process has begun ---- */
 
-static bool is_of(const struct rebuild *b, struct rebuild_of of, int64_t now_ms)
-{
-    return b->viewer == of.viewer && b->part == of.part && b->until_ms >= now_ms;
-}
-
 /* Two of ours under way, of two generations: what the first has read is older than the second, and
  * which one will end first is not known. None of them has a result then, nor has who joins them. */
-static bool spoil_others(struct redis_views *r, struct rebuild_of of, struct str generation,
-                         int64_t now_ms)
-{
-    bool differs = false;
-    for (size_t i = 0; i < r->rebuild_count; i++)
-        if (is_of(&r->rebuilds[i], of, now_ms))
-            differs |= r->rebuilds[i].spoiled ||
-                       memcmp(r->rebuilds[i].generation, generation.ptr, ID_DIGITS) != 0;
-    for (size_t i = 0; differs && i < r->rebuild_count; i++)
-        if (is_of(&r->rebuilds[i], of, now_ms))
-            r->rebuilds[i].spoiled = true;
-    return differs;
-}
-
 static bool remember(struct redis_views *r, struct rebuild_of of, struct str generation)
 {
     int64_t now_ms = clock_mono_ms(clock_system());
-    struct rebuild *place = NULL;
     if (generation.len != ID_DIGITS)
         return false;
     pthread_mutex_lock(&r->lock);
-    bool spoiled = spoil_others(r, of, generation, now_ms);
-    for (size_t i = 0; i < r->rebuild_count && !place; i++)
-        if (r->rebuilds[i].viewer == 0 || r->rebuilds[i].until_ms < now_ms)
-            place = &r->rebuilds[i];
-    if (!place && r->rebuild_count < REBUILDS_MAX)
-        place = &r->rebuilds[r->rebuild_count++];
-    if (place) {
-        *place = (struct rebuild){.viewer = of.viewer,
-                                  .part = of.part,
-                                  .spoiled = spoiled,
-                                  .until_ms = now_ms + REBUILD_KEEP_MS};
-        memcpy(place->generation, generation.ptr, ID_DIGITS);
+    struct rebuild *b = map_find(&r->rebuilds, &of);
+    if (!b && r->rebuilds.count < REBUILDS_MAX)
+        b = map_put(&r->rebuilds, &of, NULL);
+    if (b) {
+        bool alone = b->builders++ == 0 || b->until_ms < now_ms;
+        b->spoiled =
+            !alone && (b->spoiled || memcmp(b->generation, generation.ptr, ID_DIGITS) != 0);
+        b->until_ms = now_ms + REBUILD_KEEP_MS;
+        memcpy(b->generation, generation.ptr, ID_DIGITS);
     }
     pthread_mutex_unlock(&r->lock);
-    return place != NULL;
+    return b != NULL;
 }
 
 /* False: this process has not begun, or too long ago. *spoiled: it must be given up. */
 static bool recall(struct redis_views *r, struct rebuild_of of, char generation[ID_DIGITS],
                    bool *spoiled)
 {
-    int64_t now_ms = clock_mono_ms(clock_system());
-    bool found = false;
     pthread_mutex_lock(&r->lock);
-    for (size_t i = 0; i < r->rebuild_count && !found; i++) {
-        struct rebuild *b = &r->rebuilds[i];
-        if (!is_of(b, of, now_ms))
-            continue;
+    struct rebuild *b = map_find(&r->rebuilds, &of);
+    bool found = b && b->until_ms >= clock_mono_ms(clock_system());
+    if (found) {
         memcpy(generation, b->generation, ID_DIGITS);
         *spoiled = b->spoiled;
-        b->viewer = 0;
-        found = true;
     }
-    while (r->rebuild_count > 0 && r->rebuilds[r->rebuild_count - 1].viewer == 0)
-        r->rebuild_count--;
+    if (b && --b->builders == 0)
+        map_remove(&r->rebuilds, b);
     pthread_mutex_unlock(&r->lock);
     return found;
 }
@@ -131,7 +117,7 @@ static enum err give_up(struct redis_views *r, struct batch *b, struct rebuild_o
 {
     batch_reset(b);
     batch_script(b, SCRIPT_give_up, REBUILD_ARGS(of), arg_str(generation),
-                 arg_str(((struct str){&of.part, 1})));
+                 arg_text(of.part == 'i' ? "i" : "t"));
     batch_hurry(b);
     enum err e = batch_flush(b);
     if (!e)
@@ -167,7 +153,7 @@ static enum err begin(struct redis_views *r, struct batch *b, struct rebuild_of 
     uint64_t new_generation = client_random(&r->client) >> 2; /* fits into 19 digits */
     batch_reset(b);
     batch_script(b, SCRIPT_begin, REBUILD_ARGS(of), arg_number(anew), arg_id(new_generation),
-                 arg_number(REBUILD_KEEP_MS), arg_str(((struct str){&of.part, 1})));
+                 arg_number(REBUILD_KEEP_MS), arg_text(of.part == 'i' ? "i" : "t"));
     batch_hurry(b);
     e = batch_flush(b);
     if (!e)
@@ -191,7 +177,7 @@ enum err rebuild_step(struct redis_views *r, uint64_t viewer, char part, enum vi
                       const struct arg *ids)
 {
     struct batch *b = batch_borrow(&r->client);
-    struct rebuild_of of = {viewer, part};
+    struct rebuild_of of = {viewer, (uint8_t)part};
     char text[ID_DIGITS];
     struct str generation = {text, sizeof text};
     bool spoiled = false;

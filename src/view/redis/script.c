@@ -65,12 +65,34 @@
     "  call('ZREMRANGEBYRANK', t, 1, over)\n"                                      \
     "  return set_floor(t, s, out)\n"                                              \
     "end\n"                                                                        \
+    /* a new entry; returns how many there are more */                             \
+    "local function add_one(t, s, ms, id, cap)\n"                                  \
+    "  if id <= s:sub(2, 20) then return 0 end\n"                                  \
+    "  local before = call('ZCARD', t)\n"                                          \
+    "  call('ZADD', t, ms, id)\n"                                                  \
+    "  trim(t, s, tonumber(cap))\n"                                                \
+    "  return call('ZCARD', t) - before\n"                                         \
+    "end\n"                                                                        \
     /* entries at or below the floor go */                                         \
     "local function cut(t, ms, floor)\n"                                           \
     "  call('ZREMRANGEBYSCORE', t, '0', '(' .. ms)\n"                              \
     "  for _, id in ipairs(call('ZRANGEBYSCORE', t, ms, ms)) do\n"                 \
     "    if id > floor then break end\n"                                           \
     "    call('ZREM', t, id)\n"                                                    \
+    "  end\n"                                                                      \
+    "end\n"                                                                        \
+    /* ARGV[from…]: score, id, score, id, … */                                     \
+    "local function add_all(t, from, wanted)\n"                                    \
+    "  local add = {}\n"                                                           \
+    "  for i = from, #ARGV, 2 do\n"                                                \
+    "    if wanted(ARGV[i + 1]) then\n"                                            \
+    "      add[#add + 1] = ARGV[i]\n"                                              \
+    "      add[#add + 1] = ARGV[i + 1]\n"                                          \
+    "    end\n"                                                                    \
+    "    if #add == 1000 or (i + 2 > #ARGV and #add > 0) then\n"                   \
+    "      call('ZADD', t, 'GT', unpack(add))\n"                                   \
+    "      add = {}\n"                                                             \
+    "    end\n"                                                                    \
     "  end\n"                                                                      \
     "end\n"                                                                        \
     /* ARGV[from…]: ms, id, ms, id, … complete above the floor */                  \
@@ -80,15 +102,7 @@
     "    cut(t, ms, floor)\n"                                                      \
     "  end\n"                                                                      \
     "  floor = s:sub(2, 20)\n"                                                     \
-    "  local add = {}\n"                                                           \
-    "  for i = from, #ARGV, 2 do\n"                                                \
-    "    if ARGV[i + 1] > floor then\n"                                            \
-    "      add[#add + 1] = ARGV[i]\n"                                              \
-    "      add[#add + 1] = ARGV[i + 1]\n"                                          \
-    "      if #add == 1000 then call('ZADD', t, unpack(add)); add = {} end\n"      \
-    "    end\n"                                                                    \
-    "  end\n"                                                                      \
-    "  if #add > 0 then call('ZADD', t, unpack(add)) end\n"                        \
+    "  add_all(t, from, function(id) return id > floor end)\n"                     \
     "  return trim(t, s, cap)\n"                                                   \
     "end\n"                                                                        \
     "local function awake(person, part)\n"                                         \
@@ -99,13 +113,17 @@
     "  if part == 't' then t = on else i = on end\n"                               \
     "  return (t and (i and 'A' or 'a') or (i and 'D' or 'd')) .. person:sub(2)\n" \
     "end\n"                                                                        \
+    /* makes a list empty and complete, or dropped */                              \
+    "local function make(t, empty)\n"                                              \
+    "  call('DEL', t)\n"                                                           \
+    "  if empty then call('ZADD', t, -1, 'r' .. none)\n"                           \
+    "  else call('SET', t, 'd') end\n"                                             \
+    "end\n"                                                                        \
     /* makes the account known; its timeline is dropped unless known to be empty */ \
     "local function touch(p, t, id, seen, empty)\n"                                \
     "  if call('HEXISTS', p, id) == 1 then return 0 end\n"                         \
     "  call('HSET', p, id, (empty and 'a' or 'd') .. seen)\n"                      \
-    "  call('DEL', t)\n"                                                           \
-    "  if empty then call('ZADD', t, -1, 'r' .. none)\n"                           \
-    "  else call('SET', t, 'd') end\n"                                             \
+    "  make(t, empty)\n"                                                           \
     "  return 1\n"                                                                 \
     "end\n"                                                                        \
     "local function put_to_sleep(p, t, id, part)\n"                                \
@@ -154,6 +172,17 @@
     "  return floor, ids\n"                                                        \
     "end\n"
 
+/* How the end of a rebuild begins: one builder less, and a list that is still its generation's. */
+#define ENDING                                                                     \
+    "if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end\n"                \
+    "local t = KEYS[2]\n"                                                          \
+    "local s = head(t)\n"                                                          \
+    "local known = call('EXISTS', KEYS[3]) == 1\n"                                 \
+    "if known and call('DECR', KEYS[3]) <= 0 then call('DEL', KEYS[3]) end\n"      \
+    "if not s then return 1 end\n"                                                 \
+    "if s:sub(1, 1) == 'r' then return {0} end\n"                                  \
+    "if not known or s:sub(21) ~= ARGV[2] then return 1 end\n"
+
 /* Scripts say how counts changed, as numbers in a fixed order; the driver adds them up. */
 static const char *const texts[SCRIPT_COUNT] = {
 
@@ -166,9 +195,7 @@ static const char *const texts[SCRIPT_COUNT] = {
     "if new == 1 then\n"
     "  s = with(s, 'i', empty)\n"
     "  call('HSET', KEYS[1], ARGV[1], s)\n"
-    "  call('DEL', KEYS[3])\n"
-    "  if empty then call('ZADD', KEYS[3], -1, 'r' .. none)\n"
-    "  else call('SET', KEYS[3], 'd') end\n"
+    "  make(KEYS[3], empty)\n"
     "end\n"
     "if tonumber(s:sub(2)) < tonumber(ARGV[2]) then\n"
     "  call('HSET', KEYS[1], ARGV[1], s:sub(1, 1) .. ARGV[2])\n"
@@ -236,12 +263,7 @@ static const char *const texts[SCRIPT_COUNT] = {
     "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
     "local added, lists, tell = 0, 0, 0\n"
     "local s = head(KEYS[2])\n"
-    "if s and ARGV[3] > s:sub(2, 20) then\n"
-    "  local before = call('ZCARD', KEYS[2])\n"
-    "  call('ZADD', KEYS[2], ARGV[2], ARGV[3])\n"
-    "  trim(KEYS[2], s, tonumber(ARGV[5]))\n"
-    "  added = call('ZCARD', KEYS[2]) - before\n"
-    "end\n"
+    "if s then added = add_one(KEYS[2], s, ARGV[2], ARGV[3], ARGV[5]) end\n"
     "if ARGV[4] == '1' then\n"
     "  s = head(KEYS[3])\n"
     "  if not s then\n"
@@ -249,10 +271,7 @@ static const char *const texts[SCRIPT_COUNT] = {
     "    call('ZADD', KEYS[3], -1, s)\n"
     "    lists = 1\n"
     "  end\n"
-    "  if ARGV[3] > s:sub(2, 20) then\n"
-    "    call('ZADD', KEYS[3], ARGV[2], ARGV[3])\n"
-    "    trim(KEYS[3], s, tonumber(ARGV[6]))\n"
-    "  end\n"
+    "  add_one(KEYS[3], s, ARGV[2], ARGV[3], ARGV[6])\n"
     "  tell = 1 - call('SISMEMBER', KEYS[4], ARGV[1])\n"
     "end\n"
     "return {new, added, lists, tell}\n",
@@ -320,15 +339,7 @@ static const char *const texts[SCRIPT_COUNT] = {
 
 /* KEYS people, timeline, builders  ARGV id, generation, cap, floor's ms, floor, (ms, post)…
  * → 0: no such account; 1: conflict; {entries} */
-[SCRIPT_end] = PRELUDE
-    "if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end\n"
-    "local t = KEYS[2]\n"
-    "local s = head(t)\n"
-    "local known = call('EXISTS', KEYS[3]) == 1\n"
-    "if known and call('DECR', KEYS[3]) <= 0 then call('DEL', KEYS[3]) end\n"
-    "if not s then return 1 end\n"
-    "if s:sub(1, 1) == 'r' then return {0} end\n"
-    "if not known or s:sub(21) ~= ARGV[2] then return 1 end\n"
+[SCRIPT_end] = PRELUDE ENDING
     "local before = call('ZCARD', t)\n"
     "local ready = 'r' .. s:sub(2, 20)\n"
     "call('ZREM', t, s)\n"
@@ -338,28 +349,12 @@ static const char *const texts[SCRIPT_COUNT] = {
 
 /* KEYS people, inbox, builders  ARGV id, generation, (activity, group)…
  * → 0: no such account; 1: conflict; {entries: those of a ready inbox only are counted} */
-[SCRIPT_inbox_end] = PRELUDE
-    "if call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end\n"
-    "local t = KEYS[2]\n"
-    "local s = head(t)\n"
-    "local known = call('EXISTS', KEYS[3]) == 1\n"
-    "if known and call('DECR', KEYS[3]) <= 0 then call('DEL', KEYS[3]) end\n"
-    "if not s then return 1 end\n"
-    "if s:sub(1, 1) == 'r' then return {0} end\n"
-    "if not known or s:sub(21) ~= ARGV[2] then return 1 end\n"
+[SCRIPT_inbox_end] = PRELUDE ENDING
     "local left = {}\n"
     "for _, g in ipairs(call('ZRANGEBYSCORE', t, 0, 0)) do left[g] = true end\n"
     "call('ZREM', t, s)\n"
     "call('ZADD', t, -1, 'r' .. none)\n"
-    "local add = {}\n"
-    "for i = 3, #ARGV, 2 do\n"
-    "  if not left[ARGV[i + 1]] then\n"
-    "    add[#add + 1] = ARGV[i]\n"
-    "    add[#add + 1] = ARGV[i + 1]\n"
-    "    if #add == 1000 then call('ZADD', t, 'GT', unpack(add)); add = {} end\n"
-    "  end\n"
-    "end\n"
-    "if #add > 0 then call('ZADD', t, 'GT', unpack(add)) end\n"
+    "add_all(t, 3, function(g) return not left[g] end)\n"
     "call('ZREMRANGEBYSCORE', t, 0, 0)\n"
     "return {call('ZCARD', t) - 1}\n",
 
@@ -502,9 +497,7 @@ static const char *const texts[SCRIPT_COUNT] = {
     "local s = head(KEYS[1])\n"
     "if not s then return 0 end\n"
     "if ARGV[3] ~= '1' then return call('ZREM', KEYS[1], ARGV[5]) end\n"
-    "if ARGV[5] <= s:sub(2, 20) then return 0 end\n"
-    "call('ZADD', KEYS[1], ARGV[4], ARGV[5])\n"
-    "trim(KEYS[1], s, tonumber(ARGV[6]))\n"
+    "add_one(KEYS[1], s, ARGV[4], ARGV[5], ARGV[6])\n"
     "return 1\n",
 };
 /* clang-format on */

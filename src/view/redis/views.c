@@ -155,6 +155,7 @@ static void redis_free(struct views *v)
     if (has_tally(r))
         redis_stats(v, &last);
     client_close(&r->client);
+    map_done(&r->rebuilds);
     pthread_mutex_destroy(&r->lock);
     free(r);
 }
@@ -253,6 +254,7 @@ enum err views_redis_open(const struct redis_config *config, struct views **out)
     if (config->store)
         memcpy(r->store, config->store, strlen(config->store) + 1);
     pthread_mutex_init(&r->lock, NULL);
+    rebuilds_init(r);
     memcpy(r->sweep_cursor, "0", 2);
     name_copies(r);
     bool complete = false;

@@ -160,7 +160,7 @@ static void connect_to(struct world *w, int64_t failover_wait_ms)
     snprintf(text, sizeof text, "redis%s://127.0.0.1:%d", w->cluster ? "-cluster" : "",
              fake_redis_port(w->nodes[0].server));
     assert_int_equal(redis_url_parse(str_of(text), &url, &why), OK);
-    w->connections = connections_new(&url, failover_wait_ms);
+    w->connections = connections_new(&url, failover_wait_ms, NULL);
     w->batch = batch_new(w->connections);
 }
 

@@ -52,7 +52,7 @@ redisReply *servers_ask(const struct redis_servers *s, size_t host, const char *
 size_t servers_host_of(const struct redis_servers *s, uint64_t account)
 {
     struct key k = key_of_account(KEY_TIMELINE, account);
-    struct connections *l = connections_new(&s->url, 0);
+    struct connections *l = connections_new(&s->url, 0, NULL);
     size_t host = 0;
     assert_int_equal(connections_refresh(l), OK);
     if (s->url.cluster) { /* hosts are the first nodes, in their order */
