@@ -43,17 +43,16 @@ static enum err invalidate_some(struct batch *b, const uint64_t *accounts, size_
     for (size_t i = 0; i < n; i++)
         batch_command(b, "SET", arg_account(KEY_INVALIDATED, accounts[i]), arg_text("1"),
                       arg_text("PX"), arg_number(INVALIDATED_KEEP_MS));
-    return batch_flush_good(b, NULL);
+    return batch_flush(b, FLUSH_GOOD);
 }
 
 static enum err invalidate(struct signal *base, const uint64_t *accounts, size_t n)
 {
-    struct batch *b = batch_borrow(client_of(base));
+    BORROWED struct batch *b = batch_borrow(client_of(base));
     enum err e = OK;
     for (size_t from = 0; !e && from < n; from += INVALIDATE_A_FLUSH)
         e = invalidate_some(b, accounts + from,
                             n - from < INVALIDATE_A_FLUSH ? n - from : INVALIDATE_A_FLUSH);
-    batch_return(client_of(base), b);
     return e;
 }
 
@@ -77,13 +76,11 @@ static void queue_entry(struct batch *b, const struct signal_range *ranges, size
 
 static enum err publish(struct signal *base, const struct signal_range *ranges, size_t n)
 {
-    struct batch *b = batch_borrow(client_of(base));
+    BORROWED struct batch *b = batch_borrow(client_of(base));
     for (size_t from = 0; from < n; from += RANGES_AN_ENTRY)
         queue_entry(b, ranges + from, n - from < RANGES_AN_ENTRY ? n - from : RANGES_AN_ENTRY);
-    batch_hurry(b); /* the publisher has other things to do, and tries again */
-    enum err e = n > 0 ? batch_flush_good(b, NULL) : OK;
-    batch_return(client_of(base), b);
-    return e;
+    /* the publisher has other things to do, and tries again */
+    return n > 0 ? batch_flush(b, FLUSH_HURRY | FLUSH_GOOD) : OK;
 }
 
 /* "1700000000000-3", "4-7": two numbers. */
@@ -150,14 +147,12 @@ static void queue_read(struct batch *b, const struct signal_cursor *cursor)
 
 static enum err read_on(struct signal *base, struct signal_cursor *cursor, struct signal_batch *out)
 {
-    struct batch *b = batch_borrow(client_of(base));
+    BORROWED struct batch *b = batch_borrow(client_of(base));
     batch_invalidation(b);
     queue_read(b, cursor);
-    batch_hurry(b);
-    enum err e = batch_flush(b);
+    enum err e = batch_flush(b, FLUSH_HURRY);
     if (!e && !read_entries(batch_reply(b, 0), cursor, out))
         e = ERR_UNAVAILABLE;
-    batch_return(client_of(base), b);
     return e;
 }
 

@@ -219,7 +219,7 @@ static void look_ahead(struct memory_views *m, const struct view_change *changes
 
 enum err memory_apply(struct views *v, const struct view_change *changes, size_t n)
 {
-    struct memory_views *m = memory_of(v);
+    struct memory_views *m = CONTAINER_OF(v, struct memory_views, views);
     struct tally t = {0};
     enum err e = OK;
     for (size_t i = 0; i < n && e == OK; i++) {

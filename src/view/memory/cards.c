@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "view/memory/bucket_cache.h"
 #include "view/memory/card_entry.h"
@@ -73,14 +74,9 @@ static _Atomic uint64_t *generation_of(struct memory_cards *c, uint64_t hash)
     return &c->generations[(hash >> 32) & c->generation_mask];
 }
 
-static struct memory_cards *memory_of(struct cards *c)
-{
-    return (struct memory_cards *)c;
-}
-
 static uint64_t memory_tickets(struct cards *base, const uint64_t *keys, size_t n, card_ticket *out)
 {
-    struct memory_cards *c = memory_of(base);
+    struct memory_cards *c = CONTAINER_OF(base, struct memory_cards, cards);
     uint64_t changes = atomic_load(&c->changes);
     for (size_t i = 0; i < n; i++)
         out[i] = atomic_load(generation_of(c, hash_u64(keys[i])));
@@ -150,7 +146,7 @@ static enum card_state find_post(struct memory_cards *c, uint64_t hash, uint64_t
 static void memory_posts(struct cards *base, const uint64_t *ids, size_t n, struct post_card *out,
                          enum card_state *state, struct arena *arena)
 {
-    struct memory_cards *c = memory_of(base);
+    struct memory_cards *c = CONTAINER_OF(base, struct memory_cards, cards);
     uint64_t hits = 0, hashes[LOOKAHEAD];
     bool suspect = is_suspect(c);
     for (size_t i = 0; i < n; i++) {
@@ -179,7 +175,7 @@ static void find_account(struct memory_cards *c, uint64_t hash, uint64_t id,
 static void memory_accounts(struct cards *base, const uint64_t *ids, size_t n,
                             struct account_card *out, struct arena *arena)
 {
-    struct memory_cards *c = memory_of(base);
+    struct memory_cards *c = CONTAINER_OF(base, struct memory_cards, cards);
     uint64_t hashes[LOOKAHEAD];
     bool suspect = is_suspect(c);
     for (size_t i = 0; i < n; i++) {
@@ -195,7 +191,7 @@ static void memory_accounts(struct cards *base, const uint64_t *ids, size_t n,
 static enum err memory_liked(struct cards *base, uint64_t viewer, const uint64_t *ids, size_t n,
                              bool *out)
 {
-    struct memory_cards *c = memory_of(base);
+    struct memory_cards *c = CONTAINER_OF(base, struct memory_cards, cards);
     uint64_t hash = hash_u64(viewer);
     struct shard *s = shard_of(c, hash);
     if (is_suspect(c))
@@ -317,7 +313,7 @@ static size_t fixed_bytes(const struct memory_cards *c)
 
 static void memory_stats(struct cards *base, struct card_stats *out)
 {
-    struct memory_cards *c = memory_of(base);
+    struct memory_cards *c = CONTAINER_OF(base, struct memory_cards, cards);
     *out = (struct card_stats){
         .post_hits = atomic_load(&c->post_hits),
         .post_misses = atomic_load(&c->post_misses),
@@ -340,7 +336,7 @@ static void memory_stats(struct cards *base, struct card_stats *out)
 
 static void memory_free(struct cards *base)
 {
-    struct memory_cards *c = memory_of(base);
+    struct memory_cards *c = CONTAINER_OF(base, struct memory_cards, cards);
     for (size_t i = 0; i <= c->shard_mask && c->shards; i++) {
         for (size_t kind = 0; kind < KINDS; kind++)
             bucket_cache_done(&c->shards[i].caches[kind]);
@@ -352,7 +348,7 @@ static void memory_free(struct cards *base)
 
 static void memory_suspect(struct cards *base, bool on)
 {
-    atomic_store(&memory_of(base)->suspect, on);
+    atomic_store(&CONTAINER_OF(base, struct memory_cards, cards)->suspect, on);
 }
 
 /* What decides on the shard, and the entry that the write may leave in the cache. */
@@ -427,7 +423,7 @@ static void write_one(struct memory_cards *c, const struct card_write *w)
 static void memory_write(struct cards *base, const struct card_write *writes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        write_one(memory_of(base), &writes[i]);
+        write_one(CONTAINER_OF(base, struct memory_cards, cards), &writes[i]);
 }
 
 static const struct cards_ops memory_ops = {

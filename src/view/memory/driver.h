@@ -94,23 +94,6 @@ struct memory_views {
     _Atomic int64_t saved_at_ms, save_took_ms, save_bytes;
 };
 
-static inline struct memory_views *memory_of(struct views *v)
-{
-    return CONTAINER_OF(v, struct memory_views, views);
-}
-static inline struct memory_views *memory_of_graph(struct graph *g)
-{
-    return CONTAINER_OF(g, struct memory_views, graph);
-}
-static inline struct memory_views *memory_of_timelines(struct timelines *t)
-{
-    return CONTAINER_OF(t, struct memory_views, timelines_port);
-}
-static inline struct memory_views *memory_of_inboxes(struct inboxes *b)
-{
-    return CONTAINER_OF(b, struct memory_views, inboxes_port);
-}
-
 /* Must readers be sent to truth? */
 static inline bool is_lost(struct memory_views *m)
 {

@@ -72,7 +72,7 @@ static void read_page(struct memory_views *m, uint64_t author, struct audience_c
 
 static void audiences(struct graph *base, struct audience_page *pages, size_t n)
 {
-    struct memory_views *m = memory_of_graph(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, graph);
     bool lost = is_lost(m);
     for (size_t i = 0; i < n; i++) {
         struct audience_page *p = &pages[i];
@@ -86,7 +86,7 @@ static void audiences(struct graph *base, struct audience_page *pages, size_t n)
 static enum err seen_since(struct graph *base, const uint64_t *members, size_t n, int64_t since_ms,
                            bool *out)
 {
-    struct memory_views *m = memory_of_graph(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, graph);
     uint32_t since = seen_seconds(since_ms);
     check_handles(m, members, n);
     for (size_t i = 0; i < n; i++)
@@ -105,7 +105,7 @@ static bool may_see(struct memory_views *m, const struct person *p, uint32_t aut
 static enum err visible(struct graph *base, uint64_t viewer, const uint64_t *authors, size_t n,
                         bool *out)
 {
-    struct memory_views *m = memory_of_graph(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, graph);
     uint32_t slot = directory_find(&m->directory, viewer);
     if (is_lost(m))
         return ERR_NEEDS_TRUTH;
@@ -180,7 +180,7 @@ static size_t read_neighbours(struct memory_views *m, uint32_t slot, bool follow
 static enum err neighbours(struct graph *base, uint64_t account, bool followers, uint64_t after,
                            uint64_t *ids, size_t max, size_t *n)
 {
-    struct memory_views *m = memory_of_graph(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, graph);
     uint32_t slot = directory_find(&m->directory, account);
     *n = 0;
     if (is_lost(m))

@@ -70,13 +70,13 @@ static enum err push(struct inboxes *base, struct inbox_push *pushes, size_t n)
 {
     enum err e = OK;
     for (size_t i = 0; i < n && e == OK; i++)
-        e = push_message(memory_of_inboxes(base), &pushes[i]);
+        e = push_message(CONTAINER_OF(base, struct memory_views, inboxes_port), &pushes[i]);
     return e;
 }
 
 static enum err drop(struct inboxes *base, const uint64_t *members, size_t n)
 {
-    struct memory_views *m = memory_of_inboxes(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, inboxes_port);
     struct inbox_env env = {0};
     check_handles(m, members, n);
     for (size_t i = 0; i < n; i++) {
@@ -133,7 +133,7 @@ static enum err read_entries(struct memory_views *m, const struct inbox_entry *e
 static enum err rebuild(struct inboxes *base, uint64_t account, enum view_rebuild step,
                         const struct inbox_entry *entries, size_t n)
 {
-    struct memory_views *m = memory_of_inboxes(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, inboxes_port);
     uint32_t slot = account_find(m, account);
     if (is_lost(m) && (step == VIEW_REBUILD_BEGIN || step == VIEW_REBUILD_ANEW))
         return ERR_CONFLICT;
@@ -173,7 +173,7 @@ static enum err rebuild(struct inboxes *base, uint64_t account, enum view_rebuil
 static enum err read_page(struct inboxes *base, uint64_t account, uint64_t below,
                           struct inbox_entry *out, size_t max, size_t *n)
 {
-    struct memory_views *m = memory_of_inboxes(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, inboxes_port);
     uint32_t slot = account_find(m, account);
     *n = 0;
     if (is_lost(m))

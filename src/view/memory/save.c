@@ -257,7 +257,7 @@ static enum err save_to(struct memory_views *m, const char *part, struct writer 
  */
 enum err memory_save(struct views *v, uint64_t position)
 {
-    struct memory_views *m = memory_of(v);
+    struct memory_views *m = CONTAINER_OF(v, struct memory_views, views);
     char part[PATH_MAX];
     if (!m->snapshot_path || position == 0)
         return OK;

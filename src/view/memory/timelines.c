@@ -59,14 +59,14 @@ static void push_post(struct memory_views *m, struct timeline_push *p)
 static enum err push(struct timelines *base, struct timeline_push *pushes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        push_post(memory_of_timelines(base), &pushes[i]);
+        push_post(CONTAINER_OF(base, struct memory_views, timelines_port), &pushes[i]);
     return OK;
 }
 
 static enum err retract(struct timelines *base, uint64_t post, const uint64_t *members, size_t n,
                         size_t *removed)
 {
-    struct memory_views *m = memory_of_timelines(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, timelines_port);
     struct timeline_env env = timeline_env_of(m, 0);
     check_handles(m, members, n);
     *removed = 0;
@@ -113,13 +113,15 @@ static enum err edge(struct memory_views *m, uint64_t viewer, uint64_t author, b
 static enum err backfill(struct timelines *base, uint64_t viewer, uint64_t author,
                          const uint64_t *ids, size_t n, uint64_t floor)
 {
-    return edge(memory_of_timelines(base), viewer, author, true, ids, n, floor);
+    return edge(CONTAINER_OF(base, struct memory_views, timelines_port), viewer, author, true, ids,
+                n, floor);
 }
 
 static enum err forget(struct timelines *base, uint64_t viewer, uint64_t author,
                        const uint64_t *ids, size_t n)
 {
-    return edge(memory_of_timelines(base), viewer, author, false, ids, n, 0);
+    return edge(CONTAINER_OF(base, struct memory_views, timelines_port), viewer, author, false, ids,
+                n, 0);
 }
 
 static void begin_building(struct memory_views *m, uint32_t slot)
@@ -148,7 +150,7 @@ static void drop_timeline(struct memory_views *m, uint32_t slot, struct timeline
 static enum err rebuild(struct timelines *base, uint64_t viewer, enum view_rebuild step,
                         const uint64_t *ids, size_t n, uint64_t floor)
 {
-    struct memory_views *m = memory_of_timelines(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, timelines_port);
     uint32_t slot = account_find(m, viewer);
     bool lost = is_lost(m);
     if (lost && (step == VIEW_REBUILD_BEGIN || step == VIEW_REBUILD_ANEW))
@@ -211,7 +213,7 @@ static bool drop_if_unseen(struct memory_views *m, uint32_t slot, uint32_t befor
 static enum err sweep(struct timelines *base, int64_t seen_before_ms, size_t max_accounts,
                       size_t *dropped, bool *wrapped)
 {
-    struct memory_views *m = memory_of_timelines(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, timelines_port);
     uint32_t accounts = atomic_load_explicit(&m->accounts, memory_order_acquire);
     uint32_t before = seen_seconds(seen_before_ms);
     uint32_t at = atomic_load(&m->sweep_at);
@@ -390,7 +392,7 @@ static size_t pulled_among(struct memory_views *m, const struct slot_list *l, ui
 static enum err home(struct timelines *base, uint64_t viewer, uint64_t below, uint64_t *ids,
                      size_t max, size_t *n, uint64_t *floor)
 {
-    struct memory_views *m = memory_of_timelines(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, timelines_port);
     uint32_t slot = account_find(m, viewer);
     *n = 0;
     *floor = UINT64_MAX;
@@ -465,7 +467,7 @@ static uint64_t pull_versions(struct memory_views *m, const struct slot_list *fo
  * and once that change has returned, `pulls` differs from what this stamp holds. */
 static enum err stamp(struct timelines *base, uint64_t viewer, struct view_stamp *stamp, bool *same)
 {
-    struct memory_views *m = memory_of_timelines(base);
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, timelines_port);
     uint32_t slot = account_find(m, viewer);
     *same = false;
     if (is_lost(m))

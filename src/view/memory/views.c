@@ -26,7 +26,7 @@ static uint64_t count_flags(_Atomic uint64_t *flags, uint32_t accounts)
 
 static void memory_stats(struct views *v, struct view_stats *out)
 {
-    struct memory_views *m = memory_of(v);
+    struct memory_views *m = CONTAINER_OF(v, struct memory_views, views);
     uint32_t slots = atomic_load_explicit(&m->accounts, memory_order_acquire);
     uint64_t awake = count_flags(m->awake, slots);
     uint64_t accounts = slots - count_flags(m->grouped, slots);
@@ -57,7 +57,7 @@ static void memory_stats(struct views *v, struct view_stats *out)
 
 static void memory_free(struct views *v)
 {
-    struct memory_views *m = memory_of(v);
+    struct memory_views *m = CONTAINER_OF(v, struct memory_views, views);
     accounts_done(m);
     pthread_mutex_destroy(&m->create);
     pthread_mutex_destroy(&m->saving);
@@ -76,7 +76,7 @@ void report(struct memory_views *m, uint64_t stripe, uint64_t reported, enum vie
 /* Under the latch: a push after this has returned finds the bit. */
 static enum err memory_listen(struct views *v, uint64_t account, bool on)
 {
-    struct memory_views *m = memory_of(v);
+    struct memory_views *m = CONTAINER_OF(v, struct memory_views, views);
     uint32_t slot = account_find(m, account);
     if (slot == DIRECTORY_NONE)
         return ERR_NOT_FOUND;
@@ -91,7 +91,7 @@ static enum err memory_listen(struct views *v, uint64_t account, bool on)
 
 static enum err memory_clear(struct views *v)
 {
-    struct memory_views *m = memory_of(v);
+    struct memory_views *m = CONTAINER_OF(v, struct memory_views, views);
     pthread_mutex_lock(&m->saving); /* no snapshot of a half */
     atomic_store(&m->lost, true);
     accounts_clear(m);
@@ -102,7 +102,7 @@ static enum err memory_clear(struct views *v)
 
 static enum err memory_loaded(struct views *v)
 {
-    struct memory_views *m = memory_of(v);
+    struct memory_views *m = CONTAINER_OF(v, struct memory_views, views);
     atomic_fetch_add(&m->hides, 1);
     atomic_store(&m->lost, false);
     return OK;
@@ -110,13 +110,13 @@ static enum err memory_loaded(struct views *v)
 
 static enum err memory_is_complete(struct views *v, bool *complete)
 {
-    *complete = !atomic_load(&memory_of(v)->lost);
+    *complete = !atomic_load(&CONTAINER_OF(v, struct memory_views, views)->lost);
     return OK;
 }
 
 static void memory_suspect(struct views *v, bool on)
 {
-    struct memory_views *m = memory_of(v);
+    struct memory_views *m = CONTAINER_OF(v, struct memory_views, views);
     atomic_fetch_add(&m->hides, 1);
     atomic_store(&m->suspect, on);
 }

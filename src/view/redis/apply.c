@@ -211,30 +211,29 @@ static size_t note_change(struct redis_views *r, struct batch *b, const struct v
 
 static enum err spread(struct redis_views *r, uint64_t author)
 {
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     uint64_t after = 0, ids[SPREAD_PAGE];
     size_t n = SPREAD_PAGE;
     enum err e = OK;
     while (!e && n == SPREAD_PAGE) {
         batch_reset(b);
         queue_followers(b, author, after, SPREAD_PAGE);
-        e = batch_flush(b);
+        e = batch_flush(b, FLUSH_WAIT);
         if (e)
             break;
         n = reply_ids(batch_reply(b, 0), ids, SPREAD_PAGE);
         batch_reset(b);
         for (size_t i = 0; i < n; i++)
             tell_of_pull_list(b, ids[i], author);
-        e = batch_flush(b);
+        e = batch_flush(b, FLUSH_WAIT);
         after = n > 0 ? ids[n - 1] : after;
     }
     if (!e) {
         batch_reset(b);
         batch_command(b, "SADD", arg_key(key_of_bucket(KEY_SPREAD, bucket_of(author))),
                       arg_number(author));
-        e = batch_flush(b);
+        e = batch_flush(b, FLUSH_WAIT);
     }
-    batch_return(&r->client, b);
     return e;
 }
 
@@ -252,14 +251,14 @@ static enum err raise_visits(struct batch *b, const struct view_change *changes,
     uint64_t walked = 0;
     batch_reset(b);
     batch_command(b, "GET", arg_key(WALKED_KEY));
-    enum err e = batch_flush(b);
+    enum err e = batch_flush(b, FLUSH_WAIT);
     if (e || !str_parse_u64(batch_text(b, 0), &walked))
         return e;
     batch_reset(b);
     for (size_t i = 0; i < n; i++)
         if (changes[i].kind == VIEW_LAST_SEEN && seen_seconds(changes[i].value) < walked)
             queue_account(b, changes[i].account, (uint32_t)walked, false);
-    return batch_flush(b);
+    return batch_flush(b, FLUSH_WAIT);
 }
 
 /* "A new account, and its timeline is empty": true when it is told for the first time. Told again
@@ -272,7 +271,7 @@ static enum err look_at_new(struct redis_views *r, struct batch *b,
         if (empty[i])
             queue_complete(r, b, changes[i].account);
     }
-    enum err e = batch_flush(b);
+    enum err e = batch_flush(b, FLUSH_WAIT);
     for (size_t i = 0, at = 0; !e && i < n; i++)
         if (empty[i])
             empty[i] = reply_is(b, at++, 1) && !is_lost(r);
@@ -297,7 +296,7 @@ static bool is_load(const struct view_change *changes, size_t n)
 static enum err look_for_clearing(struct redis_views *r, uint64_t epoch)
 {
     uint64_t now;
-    enum err e = redis_epoch_read(r, &now);
+    enum err e = client_epoch(&r->client, FLUSH_WAIT, &now);
     if (e || now == epoch)
         return e;
     atomic_store(&r->epoch_seen, now);
@@ -306,33 +305,30 @@ static enum err look_for_clearing(struct redis_views *r, uint64_t epoch)
 
 static enum err apply_some(struct redis_views *r, const struct view_change *changes, size_t n)
 {
-    struct batch *b = batch_borrow(&r->client);
-    struct follow_up f = {.told = batch_borrow(&r->client)};
+    BORROWED struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *told = batch_borrow(&r->client);
+    struct follow_up f = {.told = told};
     enum err e = look_at_new(r, b, changes, n, f.empty);
     for (size_t i = 0; !e && i < n; i++)
         queue_change(r, b, &changes[i], f.empty[i]);
-    if (!e && !is_load(changes, n))
-        batch_replicate(b);
     if (!e)
-        e = batch_flush_good(b, NULL);
+        e = batch_flush(b, FLUSH_GOOD | (is_load(changes, n) ? 0 : FLUSH_REPLICATE));
     for (size_t i = 0, at = 0; !e && i < n; i++)
         at = note_change(r, b, &changes[i], at, f.empty[i], &f);
     if (!e)
-        e = batch_flush(f.told);
+        e = batch_flush(f.told, FLUSH_WAIT);
     for (size_t i = 0; !e && i < f.spread_count; i++) {
         bool repeated = i > 0 && f.spread[i] == f.spread[i - 1];
         e = repeated ? OK : spread(r, f.spread[i]);
     }
     if (!e)
         e = raise_visits(b, changes, n);
-    batch_return(&r->client, b);
-    batch_return(&r->client, f.told);
     return e;
 }
 
 enum err redis_apply(struct views *v, const struct view_change *changes, size_t n)
 {
-    struct redis_views *r = redis_of(v);
+    struct redis_views *r = CONTAINER_OF(v, struct redis_views, views);
     uint64_t epoch = atomic_load(&r->epoch_seen);
     int64_t began_ms = clock_mono_ms(clock_system());
     enum err e = OK;

@@ -7,15 +7,21 @@
 #include "base/log.h"
 #include "view/redis/batch_state.h"
 
-struct batch *batch_new(struct connections *l)
+struct batch *batch_new(struct connections *l, void *owner)
 {
     struct batch *b = calloc(1, sizeof *b);
     CHECK(b);
     b->connections = l;
+    b->owner = owner;
     buf_init(&b->text, BATCH_BYTES_MAX);
     b->in = malloc(BATCH_READ_BYTES);
     CHECK(b->in);
     return b;
+}
+
+void *batch_owner(const struct batch *b)
+{
+    return b->owner;
 }
 
 void batch_reset(struct batch *b)
@@ -24,7 +30,7 @@ void batch_reset(struct batch *b)
         if (b->commands[i].reply)
             freeReplyObject(b->commands[i].reply);
     b->count = 0;
-    b->replicate = b->hurry = b->not_replicated = false;
+    b->not_replicated = false;
     b->invalidation = NULL;
     buf_clear(&b->text);
 }
@@ -209,16 +215,6 @@ void batch_at_node(struct batch *b, size_t command, unsigned node)
     b->commands[command].node = (int16_t)node;
 }
 
-void batch_replicate(struct batch *b)
-{
-    b->replicate = true;
-}
-
-void batch_hurry(struct batch *b)
-{
-    b->hurry = true;
-}
-
 void batch_invalidation(struct batch *b)
 {
     struct invalidation *w = connections_invalidation(b->connections);
@@ -271,7 +267,7 @@ struct str batch_text(const struct batch *b, size_t command)
     return reply_text(batch_reply(b, command));
 }
 
-bool batch_all_good(const struct batch *b, const char *but)
+static bool all_good(const struct batch *b, const char *but)
 {
     for (size_t i = 0; i < b->count; i++) {
         const redisReply *r = b->commands[i].reply;
@@ -283,8 +279,21 @@ bool batch_all_good(const struct batch *b, const char *but)
     return true;
 }
 
-enum err batch_flush_good(struct batch *b, const char *but)
+bool batch_all_good(const struct batch *b)
 {
-    enum err e = batch_flush(b);
-    return !e && !batch_all_good(b, but) ? ERR_UNAVAILABLE : e;
+    return all_good(b, NULL);
+}
+
+enum err batch_flush(struct batch *b, unsigned how)
+{
+    enum err e = batch_send(b, how);
+    bool failed = e != OK;
+    for (size_t i = 0; b->invalidation && !failed && i < b->count; i++)
+        failed = batch_failed(b, i);
+    if (failed)
+        invalidation_spoil(b->invalidation);
+    if (!e && how & (FLUSH_GOOD | FLUSH_PUSHED) &&
+        !all_good(b, how & FLUSH_PUSHED ? "WRONGTYPE" : NULL))
+        e = ERR_UNAVAILABLE;
+    return e;
 }

@@ -16,7 +16,8 @@ struct batch;
 
 enum { BATCH_COMMANDS_MAX = 8192, BATCH_BYTES_MAX = 64 << 20 };
 
-struct batch *batch_new(struct connections *l);
+struct batch *batch_new(struct connections *l, void *owner);
+void *batch_owner(const struct batch *b);
 void batch_free(struct batch *b);
 void batch_reset(struct batch *b); /* forgets commands and replies */
 
@@ -77,27 +78,26 @@ void batch_commit(struct batch *b);
 
 /* To a node of its own choice, whatever the slot map says: for what every node is asked. */
 void batch_at_node(struct batch *b, size_t command, unsigned node);
-/* Nodes that have a replica tell when it has what this batch wrote, within a moment; a removal
- * that was answered should survive the master. */
-void batch_replicate(struct batch *b);
-bool batch_is_replicated(const struct batch *b); /* after the flush: did every one say so? */
-
-/* For those who can do without an answer: a node that is known to be away, or not ready, is not
- * waited for. */
-void batch_hurry(struct batch *b);
-
 /* Before the first command: this batch only reads what a page is made of. If the calling thread has
  * a trace the keys are noted there, and read over connections that the invalidation listener hears
  * of. What cannot be heard of, or is answered by an error, makes the trace not whole. */
 void batch_invalidation(struct batch *b);
 bool batch_is_traced(const struct batch *b); /* are they noted? */
 
+/* How to flush. */
+enum {
+    FLUSH_WAIT = 0,      /* for a failover, if it must be */
+    FLUSH_HURRY = 1,     /* a node that is known to be away, or not ready, is not waited for */
+    FLUSH_REPLICATE = 2, /* nodes that have a replica answer when it has what this batch wrote, or
+                            after a moment: a removal that was answered should survive the master */
+    FLUSH_GOOD = 4,      /* an error reply is logged and is ERR_UNAVAILABLE */
+    FLUSH_PUSHED = 8,    /* as FLUSH_GOOD, but for WRONGTYPE: what is dropped is no sorted set */
+};
+
 /* OK: every command has a reply, which may be an error. ERR_UNAVAILABLE: some could not be
  * answered in time; they may have been run nevertheless. */
-enum err batch_flush(struct batch *b);
-/* As batch_flush; an error reply other than `but` (may be NULL) is logged and is
- * ERR_UNAVAILABLE. */
-enum err batch_flush_good(struct batch *b, const char *but);
+enum err batch_flush(struct batch *b, unsigned how);
+bool batch_is_replicated(const struct batch *b); /* after FLUSH_REPLICATE: did every one say so? */
 size_t batch_count(const struct batch *b);
 
 /* The replies, valid until batch_reset. */
@@ -105,5 +105,4 @@ const redisReply *batch_reply(const struct batch *b, size_t command);
 bool batch_failed(const struct batch *b, size_t command); /* the reply is an error */
 int64_t batch_integer(const struct batch *b, size_t command, int64_t otherwise);
 struct str batch_text(const struct batch *b, size_t command);
-/* Logs the first reply that is an error other than `but` (may be NULL). False: there was one. */
-bool batch_all_good(const struct batch *b, const char *but);
+bool batch_all_good(const struct batch *b); /* logs the first reply that is an error */

@@ -101,7 +101,7 @@ static struct lane *lane_begin(struct batch *b, unsigned node)
 }
 
 /* Gives every open command to its node. True: some node could not be reached, or is not known. */
-static bool deal_out(struct batch *b, int64_t *down_for_ms)
+static bool deal_out(struct batch *b, bool replicate, int64_t *down_for_ms)
 {
     bool unreachable[REDIS_NODES_MAX] = {false};
     bool left_over = false;
@@ -131,7 +131,7 @@ static bool deal_out(struct batch *b, int64_t *down_for_ms)
             lane_expect(lane, LEADS_TO - (int32_t)i);
         lane_expect(lane, (int32_t)i);
     }
-    for (size_t i = 0; b->replicate && i < b->used_count; i++) {
+    for (size_t i = 0; replicate && i < b->used_count; i++) {
         if (!connections_has_replica(b->connections, b->used[i]))
             continue;
         struct lane *lane = b->lanes[b->used[i]];
@@ -372,8 +372,9 @@ static void unpin(struct batch *b)
             b->commands[i].node = -1, b->commands[i].asking = false;
 }
 
-static enum err flush(struct batch *b)
+enum err batch_send(struct batch *b, unsigned how)
 {
+    bool hurry = how & FLUSH_HURRY;
     bool cluster = connections_is_cluster(b->connections);
     int64_t began = now_ms(), pause = PAUSE_FIRST_MS;
     int64_t patience = connections_patience_ms(b->connections);
@@ -382,12 +383,12 @@ static enum err flush(struct batch *b)
     for (unsigned attempt = 0; count_open(b) > 0; attempt++) {
         struct round round = {0};
         int64_t down_for_ms = 0;
-        bool left_over = deal_out(b, &down_for_ms);
+        bool left_over = deal_out(b, how & FLUSH_REPLICATE, &down_for_ms);
         exchange(b, &round);
         if (count_open(b) == 0)
             break;
         bool progress = round.answered > 0 || (round.again && attempt < HINTS_MAX);
-        if (b->hurry && (round.not_ready || (left_over && !progress && (!cluster || attempt > 0))))
+        if (hurry && (round.not_ready || (left_over && !progress && (!cluster || attempt > 0))))
             return ERR_UNAVAILABLE;
         if (now_ms() - began >= patience || (left_over && down_for_ms >= patience))
             return ERR_UNAVAILABLE;
@@ -397,21 +398,10 @@ static enum err flush(struct batch *b)
         }
         if (progress)
             continue;
-        if (b->hurry && left_over)
+        if (hurry && left_over)
             continue; /* the map may have changed: once more, at once */
         pause_ms(pause);
         pause = pause * 2 < PAUSE_LAST_MS ? pause * 2 : PAUSE_LAST_MS;
     }
     return OK;
-}
-
-enum err batch_flush(struct batch *b)
-{
-    enum err e = flush(b);
-    bool failed = e != OK;
-    for (size_t i = 0; b->invalidation && !failed && i < b->count; i++)
-        failed = batch_failed(b, i);
-    if (failed)
-        invalidation_spoil(b->invalidation);
-    return e;
 }

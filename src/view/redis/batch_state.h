@@ -34,7 +34,7 @@ struct batch {
     struct buf text;
     struct command *commands;
     size_t count, commands_max;
-    bool replicate, hurry;
+    void *owner;
     bool not_replicated;
     struct invalidation *invalidation; /* keys are noted there; NULL: nowhere */
     bool needs_scripts[REDIS_NODES_MAX];
@@ -49,3 +49,7 @@ void batch_append_count(struct buf *b, char kind, size_t n);
 void batch_append_arg(struct buf *b, struct str s);
 /* Is the reply an error that begins with this word? */
 bool batch_error_is(const redisReply *r, const char *word);
+/* ---- batch_flush.c ---- */
+
+/* Sends all that has no reply yet, as `how` says; errors as batch_flush. */
+enum err batch_send(struct batch *b, unsigned how);

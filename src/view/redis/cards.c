@@ -47,19 +47,6 @@ struct key card_key(enum card_kind kind, uint64_t id)
 
 /* ---- trust ---- */
 
-static bool read_epoch(struct redis_cards *c, uint64_t *epoch)
-{
-    struct batch *b = batch_borrow(&c->client);
-    batch_command(b, "GET", arg_key(EPOCH_KEY));
-    batch_hurry(b);
-    bool good = batch_flush(b) == OK && !batch_failed(b, 0);
-    *epoch = 0;
-    if (good)
-        (void)str_parse_u64(batch_text(b, 0), epoch);
-    batch_return(&c->client, b);
-    return good;
-}
-
 /* A server that was restarted may have come back with cards that were changed or taken away since:
  * none is believed until somebody has cleared it, which begins another epoch. */
 bool cards_are_lost(struct redis_cards *c)
@@ -72,7 +59,8 @@ bool cards_are_lost(struct redis_cards *c)
     int64_t look_at = atomic_load(&c->look_at_ms), now_ms = clock_mono_ms(clock_system());
     if (now_ms < look_at ||
         !atomic_compare_exchange_strong(&c->look_at_ms, &look_at, now_ms + LOOK_EVERY_MS) ||
-        !read_epoch(c, &epoch) || epoch == atomic_load(&c->epoch))
+        client_epoch(&c->client, FLUSH_HURRY | FLUSH_GOOD, &epoch) != OK ||
+        epoch == atomic_load(&c->epoch))
         return true;
     atomic_store(&c->epoch, epoch);
     atomic_store(&c->restarts_trusted, restarts);
@@ -83,9 +71,9 @@ bool cards_are_lost(struct redis_cards *c)
 
 static uint64_t redis_tickets(struct cards *base, const uint64_t *keys, size_t n, card_ticket *out)
 {
-    struct redis_cards *c = redis_cards_of(base);
+    struct redis_cards *c = CONTAINER_OF(base, struct redis_cards, cards);
     uint64_t looks = atomic_fetch_add(&c->looks, 1) + 1;
-    struct batch *b = batch_borrow(&c->client);
+    BORROWED struct batch *b = batch_borrow(&c->client);
     if (n > 0)
         cards_pay(c);
     bool lost = n > 0 && cards_are_lost(c);
@@ -100,8 +88,7 @@ static uint64_t redis_tickets(struct cards *base, const uint64_t *keys, size_t n
                           arg_number(out[from + i]), arg_text("NX"), arg_text("GET"),
                           arg_text("PX"), arg_number(VERSION_MS));
         }
-        batch_hurry(b);
-        bool good = batch_flush(b) == OK && !cards_are_lost(c);
+        bool good = batch_flush(b, FLUSH_HURRY) == OK && !cards_are_lost(c);
         for (size_t i = 0; i < count; i++) {
             if (!good || batch_failed(b, i))
                 out[from + i] = 0;
@@ -110,7 +97,6 @@ static uint64_t redis_tickets(struct cards *base, const uint64_t *keys, size_t n
                 out[from + i] = 0;
         }
     }
-    batch_return(&c->client, b);
     return looks;
 }
 
@@ -163,8 +149,7 @@ static bool get(struct redis_cards *c, struct batch *b, enum card_kind kind, con
     }
     if (!cluster)
         batch_queue(b, "MGET", keys, n);
-    batch_hurry(b);
-    return !cards_are_lost(c) && batch_flush(b) == OK && !cards_are_lost(c);
+    return !cards_are_lost(c) && batch_flush(b, FLUSH_HURRY) == OK && !cards_are_lost(c);
 }
 
 static struct str got(struct redis_cards *c, struct batch *b, size_t i)
@@ -177,8 +162,8 @@ static struct str got(struct redis_cards *c, struct batch *b, size_t i)
 static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struct post_card *out,
                         enum card_state *state, struct arena *arena)
 {
-    struct redis_cards *c = redis_cards_of(base);
-    struct batch *b = batch_borrow(&c->client);
+    struct redis_cards *c = CONTAINER_OF(base, struct redis_cards, cards);
+    BORROWED struct batch *b = batch_borrow(&c->client);
     uint64_t hits = 0;
     bool all = true;
     cards_pay(c);
@@ -194,7 +179,6 @@ static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struc
             all &= state[i] != CARD_MISSING && owed == PENDING_NONE;
         }
     }
-    batch_return(&c->client, b);
     if (!all)
         client_spoil(&c->client);
     atomic_fetch_add_explicit(&c->post_hits, hits, memory_order_relaxed);
@@ -227,8 +211,8 @@ static bool read_account(struct str s, uint64_t id, struct account_card *out, st
 static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n,
                            struct account_card *out, struct arena *arena)
 {
-    struct redis_cards *c = redis_cards_of(base);
-    struct batch *b = batch_borrow(&c->client);
+    struct redis_cards *c = CONTAINER_OF(base, struct redis_cards, cards);
+    BORROWED struct batch *b = batch_borrow(&c->client);
     bool all = true;
     cards_pay(c);
     for (size_t from = 0, count; from < n; from += count) {
@@ -241,7 +225,6 @@ static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n,
             all &= known;
         }
     }
-    batch_return(&c->client, b);
     if (!all)
         client_spoil(&c->client);
 }
@@ -280,25 +263,23 @@ static enum err liked(struct redis_cards *c, uint64_t viewer, const uint64_t *id
     cards_pay(c);
     if (cards_are_lost(c) || card_is_owed(c, CARD_LIKED, viewer))
         return ERR_NEEDS_TRUTH;
-    struct batch *b = batch_borrow(&c->client);
+    BORROWED struct batch *b = batch_borrow(&c->client);
     for (size_t from = 0, count; !e && from < n; from += count) {
         count = n - from < IDS_A_FLUSH ? n - from : IDS_A_FLUSH;
         batch_reset(b);
         batch_invalidation(b);
         queue_liked(b, viewer, ids + from, count);
-        batch_hurry(b);
-        if (batch_flush(b) != OK || cards_are_lost(c) ||
+        if (batch_flush(b, FLUSH_HURRY) != OK || cards_are_lost(c) ||
             !read_liked(batch_reply(b, 0), ids + from, count, out + from))
             e = ERR_NEEDS_TRUTH;
     }
-    batch_return(&c->client, b);
     return e;
 }
 
 static enum err redis_liked(struct cards *base, uint64_t viewer, const uint64_t *ids, size_t n,
                             bool *out)
 {
-    struct redis_cards *c = redis_cards_of(base);
+    struct redis_cards *c = CONTAINER_OF(base, struct redis_cards, cards);
     enum err e = n > 0 ? liked(c, viewer, ids, n, out) : OK;
     if (e)
         client_spoil(&c->client);
@@ -310,19 +291,19 @@ static enum err redis_liked(struct cards *base, uint64_t viewer, const uint64_t 
 /* How many cards there are, and of what size, is for Redis to say: not counted here. */
 static void redis_stats(struct cards *base, struct card_stats *out)
 {
-    struct redis_cards *c = redis_cards_of(base);
+    struct redis_cards *c = CONTAINER_OF(base, struct redis_cards, cards);
     *out = (struct card_stats){.post_hits = atomic_load(&c->post_hits),
                                .post_misses = atomic_load(&c->post_misses)};
 }
 
 static void redis_suspect(struct cards *base, bool on)
 {
-    atomic_store(&redis_cards_of(base)->suspect, on);
+    atomic_store(&CONTAINER_OF(base, struct redis_cards, cards)->suspect, on);
 }
 
 static void redis_free(struct cards *base)
 {
-    struct redis_cards *c = redis_cards_of(base);
+    struct redis_cards *c = CONTAINER_OF(base, struct redis_cards, cards);
     client_close(&c->client);
     pending_done(&c->pending);
     free(c);
@@ -354,7 +335,7 @@ enum err cards_redis_open(const struct redis_config *config, struct cards **out)
     c->life_ms = config->card_life_ms > 0 ? config->card_life_ms : CARD_LIFE_MS;
     pending_init(&c->pending, c->life_ms);
     uint64_t epoch;
-    (void)read_epoch(c, &epoch);
+    (void)client_epoch(&c->client, FLUSH_HURRY, &epoch);
     atomic_store(&c->epoch, epoch);
     *out = &c->cards; /* that nobody answers yet is no reason not to begin: cards are a cache */
     return OK;

@@ -48,11 +48,6 @@ struct redis_cards {
     struct pending pending;
 };
 
-static inline struct redis_cards *redis_cards_of(struct cards *c)
-{
-    return (struct redis_cards *)c;
-}
-
 /* ---- cards.c ---- */
 
 uint64_t cards_new_version(struct redis_cards *c);

@@ -75,7 +75,6 @@ static void queue_gone(struct redis_cards *c, struct batch *b, uint64_t id)
     char mark[32];
     snprintf(mark, sizeof mark, "G%lld", (long long)clock_wall_ms(c->clock));
     queue_change(c, b, CARD_POST, id, str_of(mark), TOMBSTONE_MS);
-    batch_replicate(b);
 }
 
 static void queue_fill(struct redis_cards *c, struct batch *b, enum card_kind kind, uint64_t id,
@@ -133,6 +132,13 @@ static void owe(struct redis_cards *c, struct pending_invalidation key)
 static bool is_fill(const struct card_write *w)
 {
     return w->kind == CARD_FILL_POST || w->kind == CARD_FILL_ACCOUNT || w->kind == CARD_FILL_LIKES;
+}
+
+/* Should what was answered survive the master? */
+static bool removes(const struct card_write *w)
+{
+    return w->kind == CARD_POST_GONE || w->kind == CARD_FORGET_POST ||
+           w->kind == CARD_FORGET_ACCOUNT;
 }
 
 static struct pending_invalidation key_of_write(const struct card_write *w)
@@ -193,7 +199,6 @@ static void queue_write(struct redis_cards *c, struct batch *b, const struct car
                      0);
         if (w->kind == CARD_FORGET_ACCOUNT)
             queue_change(c, b, CARD_DRAWN_ACCOUNT, w->id, STR(""), 0);
-        batch_replicate(b);
         break;
     case CARD_POST_COUNTS:
         queue_counts(c, b, w);
@@ -219,10 +224,11 @@ static void queue_pending(struct redis_cards *c, struct batch *b,
 
 static void write_some(struct redis_cards *c, const struct card_write *writes, size_t n)
 {
-    struct batch *b = batch_borrow(&c->client);
+    BORROWED struct batch *b = batch_borrow(&c->client);
     uint16_t sent[WRITES_A_FLUSH];
     size_t count = 0;
     bool changes = false, lost = cards_are_lost(c);
+    unsigned replicate = 0;
     for (size_t i = 0; i < n; i++) {
         const struct card_write *w = &writes[i];
         struct pending_invalidation key = key_of_write(w);
@@ -230,6 +236,7 @@ static void write_some(struct redis_cards *c, const struct card_write *writes, s
         if (key.id == 0 || (is_fill(w) && (w->ticket == 0 || owed || lost)))
             continue;
         changes |= !is_fill(w);
+        replicate |= owed || removes(w) ? FLUSH_REPLICATE : 0;
         if (owed) { /* stays so until it is paid, and what it comes to is said at once */
             owe(c, key);
             queue_pending(c, b,
@@ -241,22 +248,18 @@ static void write_some(struct redis_cards *c, const struct card_write *writes, s
         }
         sent[count++] = (uint16_t)i;
     }
-    if (!changes) /* a fill that fails costs a fill */
-        batch_hurry(b);
-    bool good = batch_flush(b) == OK;
-    if (good && changes)
-        good = batch_all_good(b, NULL); /* says so */
+    /* a fill that fails costs a fill */
+    bool good = batch_flush(b, changes ? FLUSH_GOOD | replicate : FLUSH_HURRY) == OK;
     for (size_t i = 0; changes && !good && i < count; i++) {
         struct pending_invalidation key = key_of_write(&writes[sent[i]]);
         if (!is_fill(&writes[sent[i]]))
             owe(c, key);
     }
-    batch_return(&c->client, b);
 }
 
 void redis_write(struct cards *base, const struct card_write *writes, size_t n)
 {
-    struct redis_cards *c = redis_cards_of(base);
+    struct redis_cards *c = CONTAINER_OF(base, struct redis_cards, cards);
     if (n > 0)
         cards_pay(c);
     for (size_t from = 0, count; from < n; from += count) {
@@ -271,11 +274,12 @@ void cards_pay(struct redis_cards *c)
     size_t n = pending_due(&c->pending, due, PAY_A_FLUSH);
     if (n == 0)
         return;
-    struct batch *b = batch_borrow(&c->client);
-    for (size_t i = 0; i < n; i++)
+    BORROWED struct batch *b = batch_borrow(&c->client);
+    unsigned how = FLUSH_HURRY | FLUSH_GOOD; /* readers do this */
+    for (size_t i = 0; i < n; i++) {
         queue_pending(c, b, due[i]);
-    batch_hurry(b); /* readers do this */
-    if (batch_flush(b) == OK && batch_all_good(b, NULL))
+        how |= due[i].gone ? FLUSH_REPLICATE : 0;
+    }
+    if (batch_flush(b, how) == OK)
         pending_remove(&c->pending, due, n);
-    batch_return(&c->client, b);
 }

@@ -53,11 +53,13 @@ struct batch *batch_borrow(struct client *c)
     pthread_mutex_lock(&c->lock);
     struct batch *b = c->spare_count > 0 ? c->spare[--c->spare_count] : NULL;
     pthread_mutex_unlock(&c->lock);
-    return b ? b : batch_new(c->connections);
+    return b ? b : batch_new(c->connections, c);
 }
 
-void batch_return(struct client *c, struct batch *b)
+void batch_return(struct batch **borrowed)
 {
+    struct batch *b = *borrowed;
+    struct client *c = batch_owner(b);
     batch_reset(b);
     pthread_mutex_lock(&c->lock);
     bool keep = c->spare_count < SPARE_BATCHES_MAX;
@@ -66,4 +68,15 @@ void batch_return(struct client *c, struct batch *b)
     pthread_mutex_unlock(&c->lock);
     if (!keep)
         batch_free(b);
+}
+
+enum err client_epoch(struct client *c, unsigned how, uint64_t *epoch)
+{
+    BORROWED struct batch *b = batch_borrow(c);
+    batch_command(b, "GET", arg_key(EPOCH_KEY));
+    enum err e = batch_flush(b, how);
+    *epoch = 0;
+    if (!e)
+        (void)str_parse_u64(batch_text(b, 0), epoch);
+    return e;
 }

@@ -24,9 +24,13 @@ enum err client_url(const struct redis_config *config, struct redis_url *out);
 enum err client_open(struct client *c, const struct redis_config *config);
 void client_close(struct client *c);
 uint64_t client_random(struct client *c);
+/* The number at EPOCH_KEY; 0: there is none. Flushes as `how` says. */
+enum err client_epoch(struct client *c, unsigned how, uint64_t *epoch);
 
+/* BORROWED struct batch *b = batch_borrow(…): it goes back at the end of the scope. */
 struct batch *batch_borrow(struct client *c);
-void batch_return(struct client *c, struct batch *b);
+void batch_return(struct batch **b);
+#define BORROWED __attribute__((cleanup(batch_return)))
 
 /* The caller answers from elsewhere than Redis: the thread's trace is not whole. */
 static inline void client_spoil(const struct client *c)

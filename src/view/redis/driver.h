@@ -74,23 +74,6 @@ struct redis_views {
     _Atomic int64_t poured_at_ms;
 };
 
-static inline struct redis_views *redis_of(struct views *v)
-{
-    return CONTAINER_OF(v, struct redis_views, views);
-}
-static inline struct redis_views *redis_of_graph(struct graph *g)
-{
-    return CONTAINER_OF(g, struct redis_views, graph);
-}
-static inline struct redis_views *redis_of_timelines(struct timelines *t)
-{
-    return CONTAINER_OF(t, struct redis_views, timelines);
-}
-static inline struct redis_views *redis_of_inboxes(struct inboxes *b)
-{
-    return CONTAINER_OF(b, struct redis_views, inboxes);
-}
-
 /* Must readers be sent to truth without a look? A restart becomes known while a call is under way:
  * look again after it. */
 static inline bool is_lost(struct redis_views *r)
@@ -111,16 +94,15 @@ static inline void tally_add(struct redis_views *r, enum tally_part part, int64_
 }
 
 void tally_pour(struct redis_views *r); /* into Redis, if it is time */
-/* Everything was cleared: what lies there is of another time from now on. */
-enum err redis_epoch_begin(struct redis_views *r);
-enum err redis_epoch_read(struct redis_views *r, uint64_t *epoch);
+/* The epoch of what lies there, begun if there is none. Anew: everything was cleared, what lies
+ * there is of another time from now on. */
+enum err redis_set_epoch(struct redis_views *r, bool anew, uint64_t *epoch);
 
 /* ---- state.c ---- */
 
 /* Is it the store's own, or empty? Then it is from now on. ERR_CONFLICT: somebody else's. */
 enum err redis_own(struct redis_views *r);
-/* Is everything there? Not in a hurry: waits for a failover. */
-enum err redis_look(struct redis_views *r, bool hurry, bool *complete);
+enum err redis_look(struct redis_views *r, unsigned how, bool *complete); /* is it all there? */
 enum err redis_clear(struct views *v);
 enum err redis_loaded(struct views *v);
 enum err redis_is_complete(struct views *v, bool *complete);
@@ -194,7 +176,7 @@ enum err rebuild_step(struct redis_views *r, uint64_t viewer, char part, enum vi
                       const struct arg *ids);
 /* Flushes a script about one account that says 0: there is none, 1: a conflict, or {numbers}: how
  * the tally changed. */
-enum err flush_entries(struct redis_views *r, struct batch *b, enum tally_part part);
+enum err flush_entries(struct redis_views *r, struct batch *b, unsigned how, enum tally_part part);
 
 /* ---- graph.c ---- */
 

@@ -38,7 +38,7 @@ static enum err note_walk(struct redis_views *r, struct batch *b, const struct a
         return OK;
     batch_reset(b);
     batch_script(b, SCRIPT_raise, arg_key(WALKED_KEY), arg_number(started));
-    enum err e = batch_flush(b);
+    enum err e = batch_flush(b, FLUSH_WAIT);
     uint32_t before = atomic_load(&r->walked_at);
     while (!e && before < started &&
            !atomic_compare_exchange_weak(&r->walked_at, &before, started)) {
@@ -64,8 +64,8 @@ static enum err read_followers(struct redis_views *r, struct batch *b, uint64_t 
     size_t followers = queue_followers(b, author, after, max);
     size_t complete = queue_complete(r, b, author);
     size_t known = queue_known(b, author);
-    enum err e = batch_flush(b);
-    if (!e && (!batch_all_good(b, NULL) || !reply_is(b, complete, 1) || is_lost(r)))
+    enum err e = batch_flush(b, FLUSH_WAIT);
+    if (!e && (!batch_all_good(b) || !reply_is(b, complete, 1) || is_lost(r)))
         e = ERR_UNAVAILABLE;
     *group = !e && reply_is(b, known, 0);
     *n = e ? 0 : reply_ids(batch_reply(b, followers), ids, max);
@@ -77,14 +77,14 @@ static enum err look_up_people(struct batch *b, const uint64_t *ids, size_t n)
     batch_reset(b);
     for (size_t i = 0; i < n; i++)
         batch_command(b, "HGET", arg_people(ids[i]), arg_number(ids[i]));
-    return batch_flush(b);
+    return batch_flush(b, FLUSH_WAIT);
 }
 
 static enum err seen_since(struct graph *base, const uint64_t *members, size_t n, int64_t since_ms,
                            bool *out)
 {
-    struct redis_views *r = redis_of_graph(base);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, graph);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     uint32_t since = seen_seconds(since_ms);
     enum err e = OK;
     for (size_t from = 0; !e && from < n; from += READ_MAX) {
@@ -96,7 +96,6 @@ static enum err seen_since(struct graph *base, const uint64_t *members, size_t n
             out[from + i] = read_person(batch_text(b, i), &state, &seen) && seen >= since;
         }
     }
-    batch_return(&r->client, b);
     return e;
 }
 
@@ -157,8 +156,8 @@ static void read_page(struct redis_views *r, struct batch *b, size_t at, struct 
 /* One round trip for the pages of whole audiences; the others go one by one. */
 static void audiences(struct graph *base, struct audience_page *pages, size_t n)
 {
-    struct redis_views *r = redis_of_graph(base);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, graph);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     for (size_t i = 0; i < n; i++) {
         struct audience_page *p = &pages[i];
         p->n = 0;
@@ -168,7 +167,7 @@ static void audiences(struct graph *base, struct audience_page *pages, size_t n)
         queue_followers(b, p->author, p->cursor.after, p->max + 1);
         queue_complete(r, b, p->author);
     }
-    enum err e = batch_flush_good(b, NULL);
+    enum err e = batch_flush(b, FLUSH_GOOD);
     for (size_t i = 0, at = 0; i < n; i++) {
         struct audience_page *p = &pages[i];
         if (is_plain(p)) {
@@ -178,14 +177,12 @@ static void audiences(struct graph *base, struct audience_page *pages, size_t n)
             at += 2;
         } else {
             struct audience_cursor cursor = p->cursor;
-            struct batch *own = batch_borrow(&r->client);
+            BORROWED struct batch *own = batch_borrow(&r->client);
             p->error = walk_on(r, own, p, &cursor);
             if (!p->error)
                 p->cursor = cursor;
-            batch_return(&r->client, own);
         }
     }
-    batch_return(&r->client, b);
 }
 
 /* ---- visible ---- */
@@ -199,13 +196,12 @@ static enum err visible_some(struct redis_views *r, struct batch *b, uint64_t vi
     queue_members(b, KEY_FOLLOWED, viewer, authors, n);
     queue_members(b, KEY_MUTED, viewer, authors, n);
     queue_hidden(r, b, viewer, authors, n);
-    batch_hurry(b);
-    enum err e = batch_flush(b);
+    enum err e = batch_flush(b, FLUSH_HURRY);
     if (is_lost(r))
         return ERR_NEEDS_TRUTH;
     if (e)
         return e;
-    if (!batch_all_good(b, NULL))
+    if (!batch_all_good(b))
         return ERR_UNAVAILABLE;
     if (!reply_flag(b, HIDDEN, 0))
         return ERR_NEEDS_TRUTH;
@@ -218,13 +214,12 @@ static enum err visible_some(struct redis_views *r, struct batch *b, uint64_t vi
 static enum err visible(struct graph *base, uint64_t viewer, const uint64_t *authors, size_t n,
                         bool *out)
 {
-    struct redis_views *r = redis_of_graph(base);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, graph);
     enum err e = is_lost(r) ? ERR_NEEDS_TRUTH : OK;
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     for (size_t from = 0; !e && from < n; from += VISIBLE_CHUNK)
         e = visible_some(r, b, viewer, authors + from,
                          n - from < VISIBLE_CHUNK ? n - from : VISIBLE_CHUNK, out + from);
-    batch_return(&r->client, b);
     if (e)
         client_spoil(&r->client);
     return e;
@@ -256,14 +251,13 @@ static size_t read_followed(const redisReply *r, uint64_t after, uint64_t *ids, 
 static enum err neighbours(struct graph *base, uint64_t account, bool followers, uint64_t after,
                            uint64_t *ids, size_t max, size_t *n)
 {
-    struct redis_views *r = redis_of_graph(base);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, graph);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     size_t known = queue_known(b, account), complete = queue_complete(r, b, account);
     size_t found = followers ? queue_followers(b, account, after, max)
                              : batch_command(b, "SMEMBERS", arg_account(KEY_FOLLOWED, account));
     *n = 0;
-    batch_hurry(b);
-    enum err e = batch_flush_good(b, NULL);
+    enum err e = batch_flush(b, FLUSH_HURRY | FLUSH_GOOD);
     if (!e && (is_lost(r) || !reply_is(b, complete, 1)))
         e = ERR_NEEDS_TRUTH;
     else if (!e && reply_is(b, known, 0) && !(followers && reply_count(batch_reply(b, found)) > 0))
@@ -271,7 +265,6 @@ static enum err neighbours(struct graph *base, uint64_t account, bool followers,
     if (!e)
         *n = followers ? reply_ids(batch_reply(b, found), ids, max)
                        : read_followed(batch_reply(b, found), after, ids, max);
-    batch_return(&r->client, b);
     return e;
 }
 

@@ -88,14 +88,13 @@ static enum err pull_some(struct redis_views *r, uint64_t viewer, const uint64_t
                           struct page *p)
 {
     enum { HIDDEN, MUTED, LISTS };
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     batch_invalidation(b);
     queue_hidden(r, b, viewer, authors, n);
     queue_members(b, KEY_MUTED, viewer, authors, n);
     for (size_t i = 0; i < n; i++)
         queue_pull_list(r, b, authors[i], p->below, p->max);
-    batch_hurry(b);
-    enum err e = batch_flush_good(b, NULL);
+    enum err e = batch_flush(b, FLUSH_HURRY | FLUSH_GOOD);
     size_t room = p->n;
     for (size_t i = 0; !e && i < n; i++)
         room += reply_count(reply_part(b, LISTS + i, 1));
@@ -115,7 +114,6 @@ static enum err pull_some(struct redis_views *r, uint64_t viewer, const uint64_t
         memcpy(p->ids, all, p->n * sizeof *all);
     }
     free(all);
-    batch_return(&r->client, b);
     return e;
 }
 
@@ -139,32 +137,29 @@ static enum err pull(struct redis_views *r, uint64_t viewer, const redisReply *p
  * the matter. */
 static enum err read_top(struct redis_views *r, uint64_t viewer, struct page *p, bool *found)
 {
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     batch_invalidation(b);
     size_t top = queue_top(b, viewer, p->max);
     size_t pulled = batch_command(b, "SINTER", arg_account(KEY_PULLED, viewer),
                                   arg_account(KEY_FOLLOWED, viewer));
     size_t complete = queue_complete(r, b, viewer);
-    batch_hurry(b);
-    enum err e = batch_flush(b);
+    enum err e = batch_flush(b, FLUSH_HURRY);
     *found = !e && reply_is(b, complete, 1) && !batch_failed(b, pulled) &&
              reply_ready(reply_part(b, top, 1), &p->floor);
     if (*found) {
         p->n = reply_ids(reply_part(b, top, 0), p->ids, p->max); /* the head is no id */
         e = pull(r, viewer, batch_reply(b, pulled), p);
     }
-    batch_return(&r->client, b);
     return e;
 }
 
 static enum err read_any(struct redis_views *r, uint64_t viewer, struct page *p, bool *found)
 {
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     batch_invalidation(b);
     size_t home = queue_home(r, b, viewer, p->below, p->max);
     size_t complete = queue_complete(r, b, viewer);
-    batch_hurry(b);
-    enum err e = batch_flush_good(b, NULL);
+    enum err e = batch_flush(b, FLUSH_HURRY | FLUSH_GOOD);
     if (!e && reply_is(b, complete, 1)) {
         if (reply_is(b, home, 0))
             e = ERR_NOT_FOUND;
@@ -175,7 +170,6 @@ static enum err read_any(struct redis_views *r, uint64_t viewer, struct page *p,
         p->n = reply_ids(reply_part(b, home, 1), p->ids, p->max);
         e = pull(r, viewer, reply_part(b, home, 2), p);
     }
-    batch_return(&r->client, b);
     return e;
 }
 
@@ -208,7 +202,7 @@ static enum err read_home(struct redis_views *r, uint64_t viewer, uint64_t below
 enum err redis_home(struct timelines *base, uint64_t viewer, uint64_t below, uint64_t *ids,
                     size_t max, size_t *n, uint64_t *floor)
 {
-    struct redis_views *r = redis_of_timelines(base);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, timelines);
     bool found;
     enum err e = read_home(r, viewer, below, ids, max, n, floor, &found);
     if (!found)

@@ -30,13 +30,13 @@ static size_t count_changed(const struct batch *b, size_t from, size_t n)
 /* Members of as many messages as fit go in one round trip. */
 static enum err push(struct inboxes *base, struct inbox_push *pushes, size_t n)
 {
-    struct redis_views *r = redis_of_inboxes(base);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, inboxes);
     for (size_t i = 0; i < n; i++) {
         if (pushes[i].group == 0 || pushes[i].activity == 0)
             return ERR_BAD_INPUT;
         pushes[i].changed = 0;
     }
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     enum err e = OK;
     for (size_t at = 0, from = 0; !e && at < n;) {
         struct {
@@ -59,7 +59,6 @@ static enum err push(struct inboxes *base, struct inbox_push *pushes, size_t n)
         for (size_t i = 0; !e && i < count; reply += sent[i++].n)
             pushes[sent[i].push].changed += count_changed(b, reply, sent[i].n);
     }
-    batch_return(&r->client, b);
     return e;
 }
 
@@ -69,8 +68,7 @@ static enum err drop_some(struct redis_views *r, struct batch *b, const uint64_t
     for (size_t i = 0; i < n; i++)
         batch_script(b, SCRIPT_inbox_drop, arg_people(members[i]),
                      arg_account(KEY_INBOX, members[i]), arg_number(members[i]));
-    batch_replicate(b);
-    enum err e = batch_flush_good(b, NULL);
+    enum err e = batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD);
     for (size_t i = 0; !e && i < n; i++) {
         tally_add(r, TALLY_INBOXES, -reply_number(b, i, 0));
         tally_add(r, TALLY_INBOX_ENTRIES, reply_number(b, i, 1));
@@ -80,12 +78,11 @@ static enum err drop_some(struct redis_views *r, struct batch *b, const uint64_t
 
 static enum err drop(struct inboxes *base, const uint64_t *members, size_t n)
 {
-    struct redis_views *r = redis_of_inboxes(base);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, inboxes);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     enum err e = OK;
     for (size_t from = 0; !e && from < n; from += DROP_A_FLUSH)
         e = drop_some(r, b, members + from, n - from < DROP_A_FLUSH ? n - from : DROP_A_FLUSH);
-    batch_return(&r->client, b);
     tally_pour(r);
     return e;
 }
@@ -96,7 +93,8 @@ static enum err rebuild(struct inboxes *base, uint64_t account, enum view_rebuil
                         const struct inbox_entry *entries, size_t n)
 {
     struct arg args[REBUILD_IDS] = {arg_entries(entries, n)};
-    return rebuild_step(redis_of_inboxes(base), account, 'i', step, n <= INBOX_MAX ? args : NULL);
+    return rebuild_step(CONTAINER_OF(base, struct redis_views, inboxes), account, 'i', step,
+                        n <= INBOX_MAX ? args : NULL);
 }
 
 /* ---- reading ---- */
@@ -168,22 +166,21 @@ static bool read_page(const redisReply *r, struct inbox_entry *out, size_t max, 
 static enum err read_inbox(struct inboxes *base, uint64_t account, uint64_t below,
                            struct inbox_entry *out, size_t max, size_t *n)
 {
-    struct redis_views *r = redis_of_inboxes(base);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, inboxes);
     uint64_t floor;
     *n = 0;
     if (is_lost(r)) {
         client_spoil(&r->client);
         return ERR_NEEDS_TRUTH;
     }
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     batch_invalidation(b);
     size_t page = queue_page(b, account, below, max + 1);
     size_t complete = queue_complete(r, b, account);
     size_t known = queue_known(b, account);
     if (batch_is_traced(b)) /* signal_invalidate() writes this key */
         batch_command(b, "EXISTS", arg_account(KEY_INVALIDATED, account));
-    batch_hurry(b);
-    enum err e = batch_flush(b);
+    enum err e = batch_flush(b, FLUSH_HURRY);
     if (!e && (is_lost(r) || !reply_is(b, complete, 1)))
         e = ERR_NEEDS_TRUTH;
     if (!e && reply_is(b, known, 0))
@@ -195,7 +192,6 @@ static enum err read_inbox(struct inboxes *base, uint64_t account, uint64_t belo
     }
     if (e)
         client_spoil(&r->client); /* truth will be asked instead */
-    batch_return(&r->client, b);
     return e;
 }
 

@@ -73,21 +73,18 @@ static bool recall(struct redis_views *r, struct rebuild_of of, char generation[
 
 /* ---- rebuilding ---- */
 
-/* What a script of a rebuild says before it says anything else. */
-static enum err outcome(const struct batch *b)
+/* Runs the script that was queued. What it says besides 0 and 1 is an array. */
+static enum err run(struct batch *b, unsigned how)
 {
-    if (!batch_all_good(b, NULL))
-        return ERR_UNAVAILABLE;
-    if (reply_is(b, 0, 0))
-        return ERR_NOT_FOUND;
-    return reply_is(b, 0, 1) ? ERR_CONFLICT : OK;
+    enum err e = batch_flush(b, how | FLUSH_GOOD);
+    if (e)
+        return e;
+    return reply_is(b, 0, 0) ? ERR_NOT_FOUND : reply_is(b, 0, 1) ? ERR_CONFLICT : OK;
 }
 
-enum err flush_entries(struct redis_views *r, struct batch *b, enum tally_part part)
+enum err flush_entries(struct redis_views *r, struct batch *b, unsigned how, enum tally_part part)
 {
-    enum err e = batch_flush(b);
-    if (!e)
-        e = outcome(b);
+    enum err e = run(b, how);
     if (!e)
         tally_add(r, part, reply_number(b, 0, 0));
     return e;
@@ -118,10 +115,7 @@ static enum err give_up(struct redis_views *r, struct batch *b, struct rebuild_o
     batch_reset(b);
     batch_script(b, SCRIPT_give_up, REBUILD_ARGS(of), arg_str(generation),
                  arg_text(of.part == 'i' ? "i" : "t"));
-    batch_hurry(b);
-    enum err e = batch_flush(b);
-    if (!e)
-        e = outcome(b);
+    enum err e = run(b, FLUSH_HURRY);
     if (!e)
         count_rebuild(r, of, reply_number(b, 0, 0), reply_number(b, 0, 1));
     return e;
@@ -133,9 +127,8 @@ static enum err end(struct redis_views *r, struct batch *b, struct rebuild_of of
     bool inbox = of.part == 'i';
     batch_script(b, inbox ? SCRIPT_inbox_end : SCRIPT_end, REBUILD_ARGS(of), arg_str(generation),
                  ids[0], ids[1], ids[2]);
-    batch_replicate(b);
-    batch_hurry(b);
-    return flush_entries(r, b, inbox ? TALLY_INBOX_ENTRIES : TALLY_ENTRIES);
+    return flush_entries(r, b, FLUSH_REPLICATE | FLUSH_HURRY,
+                         inbox ? TALLY_INBOX_ENTRIES : TALLY_ENTRIES);
 }
 
 /* While the views are not complete nothing is rebuilt: readers read truth itself. */
@@ -144,8 +137,7 @@ static enum err begin(struct redis_views *r, struct batch *b, struct rebuild_of 
     if (is_lost(r))
         return ERR_CONFLICT;
     size_t complete = queue_complete(r, b, of.viewer);
-    batch_hurry(b);
-    enum err e = batch_flush_good(b, NULL);
+    enum err e = batch_flush(b, FLUSH_HURRY | FLUSH_GOOD);
     if (!e && (!reply_is(b, complete, 1) || is_lost(r)))
         e = ERR_CONFLICT;
     if (e)
@@ -154,10 +146,7 @@ static enum err begin(struct redis_views *r, struct batch *b, struct rebuild_of 
     batch_reset(b);
     batch_script(b, SCRIPT_begin, REBUILD_ARGS(of), arg_number(anew), arg_id(new_generation),
                  arg_number(REBUILD_KEEP_MS), arg_text(of.part == 'i' ? "i" : "t"));
-    batch_hurry(b);
-    e = batch_flush(b);
-    if (!e)
-        e = outcome(b);
+    e = run(b, FLUSH_HURRY);
     if (e)
         return e;
     count_rebuild(r, of, reply_number(b, 0, 1), -reply_number(b, 0, 2));
@@ -176,7 +165,7 @@ static enum err begin(struct redis_views *r, struct batch *b, struct rebuild_of 
 enum err rebuild_step(struct redis_views *r, uint64_t viewer, char part, enum view_rebuild step,
                       const struct arg *ids)
 {
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     struct rebuild_of of = {viewer, (uint8_t)part};
     char text[ID_DIGITS];
     struct str generation = {text, sizeof text};
@@ -195,6 +184,5 @@ enum err rebuild_step(struct redis_views *r, uint64_t viewer, char part, enum vi
         if (!e && step == VIEW_REBUILD_END)
             e = ERR_CONFLICT;
     }
-    batch_return(&r->client, b);
     return e;
 }

@@ -40,62 +40,55 @@ enum witness_part { WITNESS_MARK, WITNESS_SOUND, WITNESS_SAME, WITNESS_RUN, WITN
 /* One command for each copy, in their order. */
 static void queue_witness(struct redis_views *r, struct batch *b, const char *what)
 {
-    for (size_t i = 0; i < r->copies; i++) {
+    for (size_t i = 0; i < r->copies; i++)
         batch_script(b, SCRIPT_witness, arg_key(r->hidden[i]), arg_key(key_beside(r, i, 's')),
                      arg_text(what), arg_signed(clock_wall_ms(r->clock)),
                      arg_number(connections_is_cluster(r->client.connections)),
                      arg_number(WITNESS_SLACK_MS));
-    }
 }
 
-enum err redis_look(struct redis_views *r, bool hurry, bool *complete)
+enum err redis_look(struct redis_views *r, unsigned how, bool *complete)
 {
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     uint64_t restarts = connections_restarts(r->client.connections), epoch = 0;
     queue_witness(r, b, "look");
     batch_command(b, "GET", arg_key(EPOCH_KEY));
-    if (hurry)
-        batch_hurry(b);
-    enum err e = batch_flush_good(b, NULL);
-    bool all = true;
-    if (!e)
-        (void)str_parse_u64(batch_text(b, r->copies), &epoch);
-    for (size_t i = 0; !e && i < r->copies; i++)
-        all &= reply_number(b, i, WITNESS_MARK) == 1 && reply_number(b, i, WITNESS_SOUND) == 1;
-    batch_return(&r->client, b);
+    enum err e = batch_flush(b, FLUSH_GOOD | how);
     if (e)
         return e;
+    (void)str_parse_u64(batch_text(b, r->copies), &epoch);
     atomic_store(&r->epoch_seen, epoch);
-    if (all)
+    *complete = true;
+    for (size_t i = 0; i < r->copies; i++)
+        *complete &= reply_flag(b, i, WITNESS_MARK) && reply_flag(b, i, WITNESS_SOUND);
+    if (*complete)
         atomic_store(&r->restarts_trusted, restarts);
     else
         atomic_store(&r->walked_at, 0);
-    *complete = all;
     return OK;
 }
 
 enum err redis_is_complete(struct views *v, bool *complete)
 {
-    return redis_look(redis_of(v), true, complete);
+    return redis_look(CONTAINER_OF(v, struct redis_views, views), FLUSH_HURRY, complete);
 }
 
 /* Need not wait for replicas: one that has the mark has everything before it. */
 enum err redis_loaded(struct views *v)
 {
-    struct redis_views *r = redis_of(v);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(v, struct redis_views, views);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     uint64_t restarts = connections_restarts(r->client.connections);
     queue_witness(r, b, "load");
-    enum err e = batch_flush_good(b, NULL);
+    enum err e = batch_flush(b, FLUSH_GOOD);
     if (!e)
         atomic_store(&r->restarts_trusted, restarts);
-    batch_return(&r->client, b);
     return e;
 }
 
 void redis_suspect(struct views *v, bool on)
 {
-    atomic_store(&redis_of(v)->suspect, on);
+    atomic_store(&CONTAINER_OF(v, struct redis_views, views)->suspect, on);
 }
 
 /* ---- saving ---- */
@@ -125,9 +118,9 @@ static bool is_replaced(struct redis_views *r, const struct batch *b, bool saved
     pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < r->copies; i++) {
         read_mastership(b, i, now[i]);
-        bool lost = reply_number(b, i, WITNESS_MARK) == 1 && reply_number(b, i, WITNESS_SOUND) != 1;
+        bool lost = reply_flag(b, i, WITNESS_MARK) && !reply_flag(b, i, WITNESS_SOUND);
         replaced |=
-            lost || (r->has_saved ? !was_master(r, now[i]) : reply_number(b, i, WITNESS_SAME) != 1);
+            lost || (r->has_saved ? !was_master(r, now[i]) : !reply_flag(b, i, WITNESS_SAME));
     }
     if (saved) {
         memcpy(r->masterships, now, sizeof now);
@@ -140,18 +133,14 @@ static bool is_replaced(struct redis_views *r, const struct batch *b, bool saved
 enum err redis_save(struct views *v, uint64_t position)
 {
     (void)position; /* what was applied outlives us already */
-    struct redis_views *r = redis_of(v);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(v, struct redis_views, views);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     queue_witness(r, b, "save");
-    batch_replicate(b);
-    enum err e = batch_flush_good(b, NULL);
-    if (!e) {
-        bool saved = batch_is_replicated(b);
-        bool replaced = is_replaced(r, b, saved);
-        e = !saved ? ERR_UNAVAILABLE : replaced ? ERR_CONFLICT : OK;
-    }
-    batch_return(&r->client, b);
-    return e;
+    enum err e = batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD);
+    if (e)
+        return e;
+    bool saved = batch_is_replicated(b), replaced = is_replaced(r, b, saved);
+    return !saved ? ERR_UNAVAILABLE : replaced ? ERR_CONFLICT : OK;
 }
 
 /* ---- whose it is ---- */
@@ -167,7 +156,7 @@ static enum err look_at_stamps(struct redis_views *r, struct batch *b, bool *our
 {
     for (size_t i = 0; i < r->copies; i++)
         batch_command(b, "GET", arg_key(key_beside(r, i, 'o')));
-    enum err e = batch_flush_good(b, NULL);
+    enum err e = batch_flush(b, FLUSH_GOOD);
     *ours = false;
     for (size_t i = 0; !e && i < r->copies; i++) {
         struct str owner = batch_text(b, i);
@@ -187,7 +176,7 @@ static enum err look_for_others(struct redis_views *r, struct batch *b)
 {
     int64_t keys = 0;
     queue_at_masters(r, b, "DBSIZE", NULL);
-    enum err e = batch_flush_good(b, NULL);
+    enum err e = batch_flush(b, FLUSH_GOOD);
     for (size_t i = 0; !e && i < batch_count(b); i++)
         keys += batch_integer(b, i, 0);
     batch_reset(b);
@@ -202,41 +191,37 @@ enum err redis_own(struct redis_views *r)
 {
     if (!r->store[0])
         return OK;
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     bool ours;
     enum err e = look_at_stamps(r, b, &ours);
     if (!e && !ours)
         e = look_for_others(r, b);
     if (!e) {
         queue_stamps(r, b);
-        e = batch_flush_good(b, NULL);
+        e = batch_flush(b, FLUSH_GOOD);
     }
-    batch_return(&r->client, b);
     return e;
 }
 
 /* A replica that takes over in the middle may still hold everything: the marks tell. */
 enum err redis_clear(struct views *v)
 {
-    struct redis_views *r = redis_of(v);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(v, struct redis_views, views);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     (void)connections_refresh(r->client.connections);
     queue_at_masters(r, b, "FLUSHDB", "ASYNC");
-    batch_replicate(b);
-    enum err e = batch_flush_good(b, NULL);
+    enum err e = batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD);
     batch_reset(b);
     queue_witness(r, b, "look");
     if (!e)
-        e = batch_flush_good(b, NULL);
+        e = batch_flush(b, FLUSH_GOOD);
     for (size_t i = 0; !e && i < r->copies; i++)
         if (reply_number(b, i, WITNESS_MARK) == 1)
             e = ERR_UNAVAILABLE;
     batch_reset(b);
     queue_stamps(r, b);
-    batch_replicate(b);
     if (!e)
-        e = batch_flush_good(b, NULL);
-    batch_return(&r->client, b);
+        e = batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD);
     atomic_store(&r->walked_at, 0);
-    return e ? e : redis_epoch_begin(r);
+    return e ? e : redis_set_epoch(r, true, &(uint64_t){0});
 }

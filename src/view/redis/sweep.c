@@ -18,7 +18,7 @@ struct sweep {
 /* The accounts of one reply to HSCAN: id, person, id, person, … */
 static enum err drop_unseen(struct sweep *s, const redisReply *people)
 {
-    struct batch *b = batch_borrow(&s->r->client);
+    BORROWED struct batch *b = batch_borrow(&s->r->client);
     for (size_t i = 0; i + 1 < reply_count(people); i += 2) {
         uint64_t account, seen;
         char state;
@@ -32,7 +32,7 @@ static enum err drop_unseen(struct sweep *s, const redisReply *people)
                      arg_account(KEY_INBOX_BUILDERS, account), arg_number(account),
                      arg_number(s->before));
     }
-    enum err e = batch_flush(b);
+    enum err e = batch_flush(b, FLUSH_WAIT);
     for (size_t i = 0; !e && i < batch_count(b); i++) {
         s->dropped += reply_number(b, i, 0) == 1;
         tally_add(s->r, TALLY_DROPPED, reply_number(b, i, 0));
@@ -40,7 +40,6 @@ static enum err drop_unseen(struct sweep *s, const redisReply *people)
         tally_add(s->r, TALLY_INBOXES, -reply_number(b, i, 2));
         tally_add(s->r, TALLY_INBOX_ENTRIES, reply_number(b, i, 3));
     }
-    batch_return(&s->r->client, b);
     return e;
 }
 
@@ -63,16 +62,15 @@ static enum err sweep_bucket(struct sweep *s, const struct batch *b, size_t comm
  * more, or lies behind a bucket that is not done yet, is read again in the next go. */
 static enum err sweep_some(struct sweep *s)
 {
-    struct batch *b = batch_borrow(&s->r->client);
+    BORROWED struct batch *b = batch_borrow(&s->r->client);
     size_t from = s->looked_at, left = s->max - from;
     unsigned first = s->bucket, count = BUCKETS - first < s->at_once ? BUCKETS - first : s->at_once;
     for (unsigned i = 0; i < count; i++)
         batch_command(b, "HSCAN", arg_key(key_of_bucket(KEY_PEOPLE, first + i)),
                       arg_text(i == 0 ? s->cursor : "0"), arg_text("COUNT"), arg_number(left));
-    enum err e = batch_flush(b);
+    enum err e = batch_flush(b, FLUSH_WAIT);
     for (unsigned i = 0; !e && i < count && s->bucket == first + i && s->looked_at < s->max; i++)
         e = sweep_bucket(s, b, i);
-    batch_return(&s->r->client, b);
     /* Accounts are spread evenly: the next buckets are about as large as these. */
     unsigned done = s->bucket - first;
     size_t average = (s->looked_at - from) / (done > 0 ? done : 1), fit = left / (average + 1);
@@ -84,7 +82,7 @@ static enum err sweep_some(struct sweep *s)
 enum err redis_sweep(struct timelines *base, int64_t seen_before_ms, size_t max_accounts,
                      size_t *dropped, bool *wrapped)
 {
-    struct redis_views *r = redis_of_timelines(base);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, timelines);
     struct sweep s = {
         .r = r, .before = seen_seconds(seen_before_ms), .max = max_accounts, .at_once = 1};
     pthread_mutex_lock(&r->lock);

@@ -67,8 +67,8 @@ static struct slice slice_after(const struct timeline_push *pushes, struct slice
 /* Members of as many posts as fit go in one round trip. */
 static enum err push(struct timelines *base, struct timeline_push *pushes, size_t n)
 {
-    struct redis_views *r = redis_of_timelines(base);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, timelines);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     struct slice at = {0};
     enum err e = OK;
     for (size_t i = 0; i < n; i++)
@@ -89,7 +89,6 @@ static enum err push(struct timelines *base, struct timeline_push *pushes, size_
             reply = note_push(r, b, reply, p, p->members + at.from, at.n);
         }
     }
-    batch_return(&r->client, b);
     tally_pour(r);
     return e;
 }
@@ -100,7 +99,7 @@ static enum err retract_some(struct batch *b, uint64_t post, const uint64_t *mem
     batch_reset(b);
     for (size_t i = 0; i < n; i++)
         batch_command(b, "ZREM", arg_account(KEY_TIMELINE, members[i]), arg_id(post));
-    enum err e = batch_flush_good(b, "WRONGTYPE");
+    enum err e = batch_flush(b, FLUSH_PUSHED);
     for (size_t i = 0; !e && i < n; i++)
         *removed += batch_integer(b, i, 0) == 1;
     return e;
@@ -109,15 +108,14 @@ static enum err retract_some(struct batch *b, uint64_t post, const uint64_t *mem
 static enum err retract(struct timelines *base, uint64_t post, const uint64_t *members, size_t n,
                         size_t *removed)
 {
-    struct redis_views *r = redis_of_timelines(base);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, timelines);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     enum err e = OK;
     *removed = 0;
     for (size_t from = 0; !e && from < n; from += PUSH_A_FLUSH)
         e = retract_some(b, post, members + from, n - from < PUSH_A_FLUSH ? n - from : PUSH_A_FLUSH,
                          removed);
     tally_add(r, TALLY_ENTRIES, -(int64_t)*removed);
-    batch_return(&r->client, b);
     tally_pour(r);
     return e;
 }
@@ -137,7 +135,7 @@ static void bound(const struct redis_views *r, const uint64_t *ids, size_t *n, u
 static enum err rebuild(struct timelines *base, uint64_t viewer, enum view_rebuild step,
                         const uint64_t *ids, size_t n, uint64_t floor)
 {
-    struct redis_views *r = redis_of_timelines(base);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, timelines);
     bound(r, ids, &n, &floor);
     struct arg args[REBUILD_IDS] = {arg_number(r->views.cap), arg_post(floor), arg_posts(ids, n)};
     return rebuild_step(r, viewer, 't', step, args);
@@ -149,32 +147,24 @@ static enum err rebuild(struct timelines *base, uint64_t viewer, enum view_rebui
     arg_people(viewer), arg_account(KEY_TIMELINE, (viewer)), arg_account(KEY_FOLLOWED, (viewer)),  \
         arg_number(viewer), arg_number(author)
 
-static enum err flush_edge(struct redis_views *r, struct batch *b)
-{
-    batch_replicate(b);
-    enum err e = flush_entries(r, b, TALLY_ENTRIES);
-    batch_return(&r->client, b);
-    return e;
-}
-
 static enum err backfill(struct timelines *base, uint64_t viewer, uint64_t author,
                          const uint64_t *ids, size_t n, uint64_t floor)
 {
-    struct redis_views *r = redis_of_timelines(base);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, timelines);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     bound(r, ids, &n, &floor);
     batch_script(b, SCRIPT_backfill, EDGE_ARGS(viewer, author), arg_number(r->views.cap),
                  arg_post(floor), arg_posts(ids, n));
-    return flush_edge(r, b);
+    return flush_entries(r, b, FLUSH_REPLICATE, TALLY_ENTRIES);
 }
 
 static enum err forget(struct timelines *base, uint64_t viewer, uint64_t author,
                        const uint64_t *ids, size_t n)
 {
-    struct redis_views *r = redis_of_timelines(base);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, timelines);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     batch_script(b, SCRIPT_forget, EDGE_ARGS(viewer, author), arg_ids(ids, n));
-    return flush_edge(r, b);
+    return flush_entries(r, b, FLUSH_REPLICATE, TALLY_ENTRIES);
 }
 
 static enum err stamp(struct timelines *base, uint64_t viewer, struct view_stamp *stamp, bool *same)

@@ -34,9 +34,7 @@ static const struct {
 
 enum err flush_pushes(struct redis_views *r, struct batch *b)
 {
-    if (r->safe_pushes)
-        batch_replicate(b);
-    return batch_flush_good(b, "WRONGTYPE"); /* what is dropped is no sorted set */
+    return batch_flush(b, FLUSH_PUSHED | (r->safe_pushes ? FLUSH_REPLICATE : 0));
 }
 
 /* ---- counts ---- */
@@ -100,21 +98,19 @@ void tally_pour(struct redis_views *r)
         !atomic_compare_exchange_strong(&r->poured_at_ms, &last, now_ms))
         return;
     int64_t taken[TALLY_PARTS];
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     queue_tally(r, b, taken);
-    if (batch_flush(b))
+    if (batch_flush(b, FLUSH_WAIT))
         put_back(r, taken);
-    batch_return(&r->client, b);
 }
 
 static void redis_stats(struct views *v, struct view_stats *out)
 {
-    struct redis_views *r = redis_of(v);
-    struct batch *b = batch_borrow(&r->client);
+    struct redis_views *r = CONTAINER_OF(v, struct redis_views, views);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     int64_t taken[TALLY_PARTS], now_ms = clock_mono_ms(clock_system());
     *out = (struct view_stats){.saved_position = VIEWS_LASTING};
     queue_tally(r, b, taken);
-    batch_hurry(b);
     pthread_mutex_lock(&r->lock); /* memory is asked for now and then: it takes Redis a while */
     bool ask_memory = r->bytes_at_ms == 0 || now_ms - r->bytes_at_ms >= BYTES_EVERY_MS;
     if (ask_memory)
@@ -122,7 +118,7 @@ static void redis_stats(struct views *v, struct view_stats *out)
     pthread_mutex_unlock(&r->lock);
     if (ask_memory)
         queue_at_masters(r, b, "INFO", "memory");
-    if (batch_flush(b) == OK) {
+    if (batch_flush(b, FLUSH_HURRY) == OK) {
         for (int i = 0; i < TALLY_PARTS; i++) {
             int64_t n = batch_integer(b, (size_t)i, 0);
             *(uint64_t *)(void *)((char *)out + tally_parts[i].at) = n > 0 ? (uint64_t)n : 0;
@@ -136,7 +132,6 @@ static void redis_stats(struct views *v, struct view_stats *out)
     } else {
         put_back(r, taken);
     }
-    batch_return(&r->client, b);
 }
 
 /* ---- opening and closing ---- */
@@ -150,7 +145,7 @@ static enum err redis_listen(struct views *v, uint64_t account, bool on)
 
 static void redis_free(struct views *v)
 {
-    struct redis_views *r = redis_of(v);
+    struct redis_views *r = CONTAINER_OF(v, struct redis_views, views);
     struct view_stats last;
     if (has_tally(r))
         redis_stats(v, &last);
@@ -192,39 +187,18 @@ static void name_copies(struct redis_views *r)
 
 /* Positions are account ids and would stay valid; but who has lost everything should not go on in
  * the middle of a walk. So the epoch is a number that lives and dies with the data. */
-static enum err set_epoch(struct redis_views *r, bool anew, uint64_t *epoch)
+enum err redis_set_epoch(struct redis_views *r, bool anew, uint64_t *epoch)
 {
-    struct batch *b = batch_borrow(&r->client);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     uint64_t mine = (client_random(&r->client) >> 2) + 1;
     batch_queue(b, "SET", (struct arg[]){arg_key(EPOCH_KEY), arg_number(mine), arg_text("NX")},
                 anew ? 2 : 3);
     batch_command(b, "GET", arg_key(EPOCH_KEY));
-    enum err e = batch_flush(b);
-    if (!e && (!batch_all_good(b, NULL) || !str_parse_u64(batch_text(b, 1), epoch)))
+    enum err e = batch_flush(b, FLUSH_GOOD);
+    if (!e && !str_parse_u64(batch_text(b, 1), epoch))
         e = ERR_UNAVAILABLE;
-    batch_return(&r->client, b);
-    return e;
-}
-
-enum err redis_epoch_begin(struct redis_views *r)
-{
-    uint64_t epoch;
-    enum err e = set_epoch(r, true, &epoch);
     if (!e)
-        atomic_store(&r->epoch_seen, epoch);
-    return e;
-}
-
-/* 0: there is none. */
-enum err redis_epoch_read(struct redis_views *r, uint64_t *epoch)
-{
-    struct batch *b = batch_borrow(&r->client);
-    batch_command(b, "GET", arg_key(EPOCH_KEY));
-    enum err e = batch_flush(b);
-    *epoch = 0;
-    if (!e)
-        (void)str_parse_u64(batch_text(b, 0), epoch);
-    batch_return(&r->client, b);
+        atomic_store(&r->epoch_seen, *epoch);
     return e;
 }
 
@@ -260,10 +234,9 @@ enum err views_redis_open(const struct redis_config *config, struct views **out)
     bool complete = false;
     e = redis_own(r);
     if (!e)
-        e = set_epoch(r, false, &r->views.epoch);
-    atomic_store(&r->epoch_seen, r->views.epoch);
+        e = redis_set_epoch(r, false, &r->views.epoch);
     if (!e)
-        e = redis_look(r, false, &complete);
+        e = redis_look(r, FLUSH_WAIT, &complete);
     if (e) {
         redis_free(&r->views);
         return e;

@@ -161,7 +161,7 @@ static void connect_to(struct world *w, int64_t failover_wait_ms)
              fake_redis_port(w->nodes[0].server));
     assert_int_equal(redis_url_parse(str_of(text), &url, &why), OK);
     w->connections = connections_new(&url, failover_wait_ms, NULL);
-    w->batch = batch_new(w->connections);
+    w->batch = batch_new(w->connections, NULL);
 }
 
 static int set_up(void **state)
@@ -217,7 +217,7 @@ static void assert_answered(struct world *w, int n)
 static int64_t timed_flush(struct world *w, enum err expected)
 {
     int64_t began = clock_mono_ms(clock_system());
-    assert_int_equal(batch_flush(w->batch), expected);
+    assert_int_equal(batch_flush(w->batch, FLUSH_WAIT), expected);
     return clock_mono_ms(clock_system()) - began;
 }
 
@@ -312,7 +312,7 @@ static void silence_ends_after_the_timeout(void **state)
     enum err e;
     do { /* it is asked again after a pause */
         queue_gets(w, 3);
-        e = batch_flush(w->batch);
+        e = batch_flush(w->batch, FLUSH_WAIT);
     } while (e && clock_mono_ms(clock_system()) < until);
     assert_int_equal(e, OK);
     assert_answered(w, 3);
