@@ -1,6 +1,6 @@
 /* Rendering. The head is written with plain copies into a buffer of a size that is known
  * beforehand: this runs for every request. */
-#include "net/answer.h"
+#include "net/exchange.h"
 
 #include <time.h>
 

@@ -76,13 +76,7 @@ static void on_closed(uv_handle_t *handle)
     CHECK(c->x == NULL);
     buf_done(&c->backlog);
     atomic_fetch_sub_explicit(loop->connections, 1, memory_order_relaxed);
-    if (loop->spare_conn_count < SPARE_CONNS_MAX) {
-        c->next = loop->spare_conns;
-        loop->spare_conns = c;
-        loop->spare_conn_count++;
-    } else {
-        free(c);
-    }
+    free(c);
     loop_conn_closed(loop);
 }
 
@@ -446,15 +440,8 @@ void conn_start_reading(struct conn *c)
 
 static struct conn *new_conn(struct loop *loop)
 {
-    struct conn *c = loop->spare_conns;
-    if (c) {
-        loop->spare_conns = c->next;
-        loop->spare_conn_count--;
-    } else {
-        c = malloc(sizeof *c);
-        CHECK(c); /* as for arenas: without a few hundred bytes nothing can go on */
-    }
-    memset(c, 0, sizeof *c);
+    struct conn *c = calloc(1, sizeof *c);
+    CHECK(c); /* as for arenas: without a few hundred bytes nothing can go on */
     c->loop = loop;
     buf_init(&c->backlog, READ_BUFFER_SIZE);
     return c;

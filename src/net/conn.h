@@ -13,7 +13,7 @@ struct conn {
         uv_pipe_t pipe;
     } uv;
     struct loop *loop;
-    struct conn *prev, *next; /* in its state's list, or in the spare list */
+    struct conn *prev, *next; /* in its state's list */
     struct exchange *x;       /* the request being read, handled or answered; NULL when idle */
     struct buf backlog;       /* bytes that came while a request was in flight */
     size_t backlog_used;

@@ -40,7 +40,7 @@ struct answer {
     struct http_client *client;
     struct buf *body;
     bool to_head; /* of a HEAD request: no body follows */
-    bool complete, keep_alive;
+    bool began, complete, keep_alive;
     int status;
 };
 
@@ -239,9 +239,7 @@ static const llhttp_settings_t answer_settings = {
     .on_message_complete = on_answer_end,
 };
 
-enum outcome { ANSWERED, CLOSED_EARLY, BROKEN, TIMED_OUT, OUTGREW };
-
-static enum outcome send_request(struct http_client *c, int64_t deadline_ms)
+static enum err send_request(struct http_client *c, int64_t deadline_ms)
 {
     size_t sent = 0;
     while (sent < c->request.len) {
@@ -250,58 +248,56 @@ static enum outcome send_request(struct http_client *c, int64_t deadline_ms)
             sent += (size_t)n;
         } else if (errno == EAGAIN) {
             if (!await(c->fd, POLLOUT, deadline_ms))
-                return TIMED_OUT;
+                return ERR_TIMEOUT;
         } else if (errno == EPIPE || errno == ECONNRESET) {
             break; /* it may have answered before it closed: a 413, a 503 */
         } else if (errno != EINTR) {
-            return CLOSED_EARLY;
+            return ERR_UNAVAILABLE;
         }
     }
-    return ANSWERED;
+    return OK;
 }
 
-static enum outcome read_answer(struct http_client *c, struct answer *a, int64_t deadline_ms)
+static enum err read_answer(struct http_client *c, struct answer *a, int64_t deadline_ms)
 {
     llhttp_t parser;
     llhttp_init(&parser, HTTP_RESPONSE, &answer_settings);
     parser.data = a;
-    bool began = false;
     while (!a->complete) {
         ssize_t n = recv(c->fd, c->read_buffer, sizeof c->read_buffer, 0);
         if (n > 0) {
-            began = true;
+            a->began = true;
             llhttp_errno_t r = llhttp_execute(&parser, c->read_buffer, (size_t)n);
             if (r != HPE_OK && !a->complete)
-                return BROKEN;
+                return ERR_UNAVAILABLE;
             if (a->body->failed)
-                return OUTGREW;
+                return ERR_TOO_LARGE;
         } else if (n < 0 && errno == EAGAIN) {
             if (!await(c->fd, POLLIN, deadline_ms))
-                return TIMED_OUT;
+                return ERR_TIMEOUT;
         } else if (n < 0 && errno == EINTR) {
             continue;
-        } else if (!began) {
-            return CLOSED_EARLY;
-        } else if (n < 0 || llhttp_finish(&parser) != HPE_PAUSED || !a->complete) {
-            return BROKEN; /* an answer that ends with the connection has ended in llhttp_finish */
+        } else if (!a->began || n < 0 || llhttp_finish(&parser) != HPE_PAUSED || !a->complete) {
+            /* An answer that ends with the connection has ended in llhttp_finish. */
+            return ERR_UNAVAILABLE;
         }
     }
-    return ANSWERED;
+    return OK;
 }
 
-static enum outcome try_call(struct http_client *c, struct answer *a, int64_t deadline_ms)
+static enum err try_call(struct http_client *c, struct answer *a, int64_t deadline_ms)
 {
     buf_clear(a->body);
     buf_clear(&c->head);
     a->complete = false;
-    enum outcome o = send_request(c, deadline_ms);
-    if (o == ANSWERED)
-        o = read_answer(c, a, deadline_ms);
-    if (o == ANSWERED && a->keep_alive)
+    enum err e = send_request(c, deadline_ms);
+    if (!e)
+        e = read_answer(c, a, deadline_ms);
+    if (!e && a->keep_alive)
         c->used = true;
     else
         disconnect(c);
-    return o;
+    return e;
 }
 
 /* Nothing is expected on a connection between two calls: readable means closed. */
@@ -343,23 +339,15 @@ enum err http_client_call(struct http_client *c, const char *method, const char 
     if (was_closed(c) && !reconnect(c, deadline_ms))
         return ERR_UNAVAILABLE;
     bool kept = c->used;
-    enum outcome o = try_call(c, &a, deadline_ms);
-    if (o == CLOSED_EARLY && kept && may_repeat(method)) {
+    enum err e = try_call(c, &a, deadline_ms);
+    if (e == ERR_UNAVAILABLE && !a.began && kept && may_repeat(method)) {
         if (!reconnect(c, deadline_ms))
             return ERR_UNAVAILABLE;
-        o = try_call(c, &a, deadline_ms);
+        e = try_call(c, &a, deadline_ms);
     }
-    switch (o) {
-    case ANSWERED:
+    if (!e)
         *status = a.status;
-        return OK;
-    case TIMED_OUT:
-        return ERR_TIMEOUT;
-    case OUTGREW:
-        return ERR_TOO_LARGE;
-    default:
-        return may_repeat(method) ? ERR_UNAVAILABLE : ERR_UNKNOWN_COMMIT;
-    }
+    return e == ERR_UNAVAILABLE && !may_repeat(method) ? ERR_UNKNOWN_COMMIT : e;
 }
 
 struct str http_client_header(const struct http_client *c, const char *name)

@@ -331,25 +331,12 @@ enum err loop_new(const struct http_config *config, unsigned index, _Atomic unsi
     return OK;
 }
 
-static void free_spares(struct loop *loop)
-{
-    while (loop->spare_exchanges) {
-        struct exchange *e = loop->spare_exchanges;
-        loop->spare_exchanges = e->next;
-        exchange_free(e);
-    }
-    while (loop->spare_conns) {
-        struct conn *c = loop->spare_conns;
-        loop->spare_conns = c->next;
-        free(c);
-    }
-}
-
 void loop_run(struct loop *loop)
 {
     this_loop = loop;
     uv_run(&loop->uv, UV_RUN_DEFAULT);
     CHECK(uv_loop_close(&loop->uv) == 0);
-    free_spares(loop);
+    while (loop->spare_exchange_count > 0)
+        exchange_free(loop_take_exchange(loop));
     this_loop = NULL;
 }

@@ -7,14 +7,12 @@
 #include <stdatomic.h>
 #include <uv.h>
 
-#include "net/answer.h"
 #include "net/exchange.h"
 #include "net/http.h"
 
 enum {
     READ_BUFFER_SIZE = 64 * 1024,
     SPARE_EXCHANGES_MAX = 128,
-    SPARE_CONNS_MAX = 256,
     REFUSED_MAX = 64,               /* connections over the limit that are told so at a time */
     BODIES_MAX = 64 * 1024 * 1024,  /* request bodies held by one loop */
     UNSENT_MAX = 256 * 1024 * 1024, /* answers that wait in one loop for slow readers */
@@ -57,8 +55,6 @@ struct loop {
 
     struct conn_list conns[CONN_STATES];
     size_t conn_count; /* those in uv_close, too */
-    struct conn *spare_conns;
-    unsigned spare_conn_count;
     struct exchange *spare_exchanges;
     unsigned spare_exchange_count;
 

@@ -26,19 +26,13 @@ static void put_escaped(struct buf *out, struct str text)
     }
 }
 
-/* A row of the description list; what follows is its value. */
-static void put_term(struct buf *out, const char *term)
-{
-    buf_printf(out, "<dt>%s</dt><dd>", term);
-}
-
 static void put_parameters(struct buf *out, const struct route *r)
 {
     struct str rest = str_of(r->query), one;
     bool any = rest.len > 0 || (r->flags & ROUTE_PAGED);
     if (!any)
         return;
-    put_term(out, "Query");
+    put(out, "<dt>Query</dt><dd>");
     while (rest.len > 0 && str_split(&rest, ';', &one)) {
         struct str name;
         CHECK(str_split(&one, '=', &name));
@@ -54,18 +48,13 @@ static void put_parameters(struct buf *out, const struct route *r)
 
 static void put_request(struct buf *out, const struct route *r)
 {
-    if (r->flags & ROUTE_NDJSON) {
-        put_term(out, "Body");
-        put(out, "NDJSON, one object a line</dd>");
-    } else if (r->request) {
-        put_term(out, "Body");
-        buf_printf(out, "%s%s</dd>", r->request,
+    if (r->flags & ROUTE_NDJSON)
+        put(out, "<dt>Body</dt><dd>NDJSON, one object a line</dd>");
+    else if (r->request)
+        buf_printf(out, "<dt>Body</dt><dd>%s%s</dd>", r->request,
                    r->flags & ROUTE_BODY_OPTIONAL ? ", may be left out" : "");
-    }
-    if (r->flags & ROUTE_KEYED) {
-        put_term(out, "Retries");
-        put(out, "takes <code>Idempotency-Key</code></dd>");
-    }
+    if (r->flags & ROUTE_KEYED)
+        put(out, "<dt>Retries</dt><dd>takes <code>Idempotency-Key</code></dd>");
 }
 
 /* The address to call: ids as $ID, query parameters with their own names in capitals as values. */
@@ -125,13 +114,11 @@ static void put_route(struct buf *out, const struct route *r)
     put(out, "</span><span class=\"what\">");
     put_escaped(out, str_of(r->summary));
     put(out, "</span></summary><div class=\"more\"><dl>");
-    put_term(out, "Who may");
-    buf_printf(out, "%s%s</dd>", route_policy_text(r->policy),
+    buf_printf(out, "<dt>Who may</dt><dd>%s%s</dd>", route_policy_text(r->policy),
                r->flags & ROUTE_CONTROL ? ", through the control socket only" : "");
     put_parameters(out, r);
     put_request(out, r);
-    put_term(out, "Answer");
-    buf_printf(out, "%d%s%s%s</dd></dl>", r->success,
+    buf_printf(out, "<dt>Answer</dt><dd>%d%s%s%s</dd></dl>", r->success,
                !(r->flags & ROUTE_EITHER) ? ""
                : r->success == 200        ? " or 201"
                                           : " or 200",
