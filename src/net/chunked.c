@@ -1,9 +1,8 @@
 /* The chunked decoder: a byte-driven automaton, except inside chunk data, which is taken in one
  * copy.
  *
- * llhttp could do this as well, but it takes a bare CR inside a trailer and white space where there
- * must be none; whoever stands in front of us may read such bytes differently, and that difference
- * is what request smuggling lives on. So everything that is not exactly the grammar ends in BAD:
+ * llhttp accepts a bare CR inside a trailer and stray white space. A proxy in front may read such
+ * bytes differently, which allows request smuggling. So everything but the exact grammar is BAD:
  *
  *   size [ext] CRLF data CRLF … 0 [ext] CRLF *( name ":" value CRLF ) CRLF */
 #include "net/chunked.h"

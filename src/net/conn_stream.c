@@ -3,17 +3,15 @@
  *   STREAM ⇄ STREAM_WRITE → closed
  *
  * In STREAM nothing is on its way: what waits is written at once, straight from the shared frames.
- * What the socket does not take goes into a `stall`, which exists only for as long; everything
- * behind it stays in the stream's queue, where newer live events still take the place of older
- * ones. So a quiet stream is its struct conn, its struct stream and nothing else: the exchange that
- * began it, with its arena and its buffers, has gone back to the loop.
+ * What the socket does not take goes into a `stall`; everything behind it stays in the stream's
+ * queue, where newer live events still replace older ones. So a quiet stream is its struct conn and
+ * its struct stream: the exchange that began it has gone back to the loop.
  *
- * The list of STREAM is ordered by when something was last sent, since sending moves a stream to
- * its end; so one look at its head finds whoever needs a heartbeat, with the loop's one timer.
+ * The list of STREAM is ordered by when something was last sent, so its head is the stream that
+ * needs a heartbeat next.
  *
- * How the end of a peer is noticed: by end of file or reset while we read and drop what comes; by
- * the kernel, where a heartbeat is not acknowledged in time (TCP_USER_TIMEOUT); by the limit on
- * stalls. */
+ * A vanished peer shows by end of file or reset while we read and drop what comes, by a heartbeat
+ * that is not acknowledged in time (TCP_USER_TIMEOUT), or by the limit on stalls. */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* The request reader. The head is first checked byte by byte, as it arrives, for what must never be
- * in it, until the empty line is found; only then llhttp sees it, whole and in one piece. This has
- * three good ends: what comes out cannot depend on how the bytes were cut; the slices that llhttp
- * reports lie in one buffer (`head`, a copy that lives as long as the exchange); and llhttp's known
- * leniences (a bare CR inside a header line, runs of spaces in the request line) are out of reach.
+/* The request reader. The head is first checked byte by byte, as it arrives, until the empty line
+ * is found; then llhttp parses it in one piece. So the result does not depend on how the bytes were
+ * cut, the slices that llhttp reports lie in one buffer (`head`, which lives as long as the
+ * exchange), and llhttp's leniences (a bare CR inside a header line, runs of spaces in the request
+ * line) are out of reach.
  *
  * The body is ours: a length is counted down, chunks are decoded by chunked.c. */
 #include "net/request.h"

@@ -1,16 +1,15 @@
 /* A stream's queue and its life, for all threads. What its connection does with it is in
  * conn_stream.c.
  *
- * What waits is a table of references to shared frames, not a buffer of bytes: a frame for
- * thousands of streams exists once, a newer live event can take the place of an older one, and a
- * stream for which nothing waits, which is nearly every stream at nearly every time, has no table
- * at all. A live event that is replaced leaves a gap and the newer one goes to the end, so that
- * what leaves keeps the order in which it came; gaps are closed when the table is full.
+ * The queue is a table of references to shared frames: a frame for thousands of streams exists
+ * once, and a stream for which nothing waits, which is nearly every stream, has no table. A live
+ * event that is replaced leaves a gap and the newer one goes to the end, so order is kept; gaps are
+ * closed when the table is full.
  *
  * Everything that threads share is under the stream's lock, which is never held over a system call:
- * who finds that the loop must be woken notes itself as a sender of that loop under the lock, where
- * the loop is certain to exist, and wakes it afterwards. A loop ends all its streams, and with that
- * passes each of their locks, before it looks whether senders are left (loop.c). */
+ * a thread that must wake the loop counts itself as the loop's sender under the lock, while the
+ * loop is certain to exist, and wakes it afterwards. A loop ends all its streams before it looks
+ * whether senders are left (loop.c). */
 #include "net/stream.h"
 
 #include <stdio.h>

@@ -1,17 +1,13 @@
 /* Tokens to callers.
  *
- * Tokens are random and long, and only their hash is compared. Truth knows them by BLAKE2b, through
- * an index. The cache, which is asked at every request, knows those that truth accepted by SipHash
- * of 128 bits under a key that is drawn at the start and never leaves the process: nobody can work
- * out, or try elsewhere, which other token would meet the same entry, and a blind guess hits one of
- * n entries with a chance of n in 2^128. A cached caller is asked again after a minute at the
- * latest (a JWT: when it expires), and at once when its account or key was touched (auth_cache.h
- * says how that cannot race). Other nodes of the same store end sessions without telling: then
- * nobody is believed for longer than SHARED_ASK_AGAIN_MS.
+ * Tokens are random and long, and only their hashes are compared. Truth indexes them by BLAKE2b.
+ * The cache, which every request asks, knows accepted tokens by SipHash of 128 bits under a key
+ * that is drawn at the start and never leaves the process, so nobody can compute a token that meets
+ * an entry. A cached caller is asked for again after a minute (a JWT: when it expires), and at once
+ * when its account or key changed (auth_cache.h). Other nodes of the same store end sessions
+ * without telling: then no entry lasts longer than SHARED_ASK_AGAIN_MS.
  *
- * Every caller with an account is marked as seen about every ten minutes: in the views at once,
- * which keeps their timeline alive and serves them early in large fan-outs; in truth by
- * auth_last_seen_step(). See last_seen.h. */
+ * Every caller with an account is marked as seen about every ten minutes (last_seen.h). */
 #include "api/edge/auth.h"
 
 #include <sodium.h>

@@ -1,45 +1,31 @@
-/* Kept pages.
+/* Kept pages (ADR 0007, 0019).
  *
- * A first page is a function of two things: what home() and visible() of its viewer say, and the
- * cards of its posts, of their authors and of the viewer (likes). The first has a stamp
- * (timelines_stamp), each card of the second has a ticket (cards_tickets). A page is kept together
- * with the stamp and the tickets of everything that it was made of, and is answered when all of
- * them are the same still. Nobody has to remember whose page a change concerns, and nothing is sent
- * to this cache when something changes: it asks, at every read.
+ * A first page depends on two things: what home() and visible() of its viewer say, and the cards of
+ * its posts, of their authors and of the viewer (likes). The first has a stamp (timelines_stamp),
+ * each card has a ticket (cards_tickets). A page is kept with the stamp and all tickets, and is
+ * answered only while each of them is the same. A change gives a card another ticket or a viewer
+ * another stamp before it is answered, and neither ever comes back; so no read shows what was
+ * removed before it began.
  *
- * Why no read ever shows what was removed before it began: a DELETE, an unfollow, a block, a mute,
- * a suspension gives a card another ticket or a viewer another stamp before it is answered. Both
- * are compared after the read began, so the page does not pass and is drawn anew, by the rules of
- * model/feed.c. The same holds for additions that were answered, for edits, names and counters.
+ * A page is kept only when nothing changed while it was read. The stamp is taken before and
+ * compared after. The cards' change counter is taken before, the tickets after, and then the
+ * counter must be as it was: so every ticket belongs to the state that the page shows.
  *
- * Why a page that passes is what would be drawn now: it was kept only when nothing at all changed
- * while it was read. The stamp is taken before and compared after. The cards' change counter is
- * taken before, the tickets after, and then the counter must be as it was; so every ticket belongs
- * to the very state that the page shows (view/memory/cards.c says why in detail). Stamps and
- * tickets never come back once they have changed; so at the moment when the stamp is found equal
- * the cards were those of the page, too, if their tickets are found equal afterwards.
+ * The post that showed that there is a next page counts too, because the cursor depends on it. A
+ * page that took ids from truth (below the floor), or lost an item because its author was just
+ * deleted, is not kept: neither stamps nor tickets cover that (`lasting`).
  *
- * Which cards: those of the posts on the page, their authors', the viewer's; and the post that
- * showed that there is a next page, because the cursor hangs on it. Posts that were left out need
- * none: they are hidden by the graph, which the stamp covers, or gone, which is for ever. A page
- * that took ids from truth (below the floor), or lost an item because its author was just deleted,
- * is not kept: neither stamps nor tickets speak of that (`lasting`).
+ * While no card at all has changed since the last look, one counter stands for all tickets. It is
+ * read before the tickets are compared, so the noted counter never covers more than was compared.
  *
- * As long as no card at all has changed since the last look, one counter stands for all tickets.
- * It is read before the tickets are compared, and a change counts itself once more after its
- * ticket has changed: that way the counter that is noted never covers more than was compared.
- *
- * Of views and cards that many nodes change, stamps and tickets would have to be fetched. There a
- * page is kept with a trace of all that was read for it, and the invalidation listener, which hears
- * of changes, says whether any of it is another now (port/invalidation.h). What was heard so far is
- * not all that happened so far; so a request waits for earlier invalidations first and looks here
- * afterwards.
+ * With shared views a page is kept with a trace of everything that was read for it, and the
+ * invalidation listener says whether any of it has changed (port/invalidation.h). A request first
+ * waits until every earlier invalidation has arrived.
  *
  * Slots are in caches of base/cache.h, each under a lock and with its part of the budget; pages
  * that were not asked for since the hand came by last give way. Head and body of a page never
- * change and are counted references: its place holds one and every answer that is being sent
- * another, so a body goes to the socket from where it lies. What a page is compared by belongs to
- * its place and is touched under the lock only. */
+ * change and are reference-counted: the slot holds one reference and every answer on its way
+ * another, so a body is sent from where it lies. Everything else is touched under the lock. */
 #include "api/edge/page_cache.h"
 
 #include <pthread.h>
