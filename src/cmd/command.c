@@ -88,14 +88,17 @@ static void print_option(const char *name, const char *value, const char *help)
     printf("  %-*s  %s\n", HELP_COLUMN, left, help);
 }
 
-static void print_setting(void *ctx, const char *name, const char *value, enum setting_source from,
-                          const char *help)
+static void print_settings(void)
 {
-    (void)ctx;
-    (void)from;
-    char left[120];
-    snprintf(left, sizeof(left), "--%s %s", name, value[0] ? value : "TEXT");
-    printf("  %-*s  %s\n", SETTING_COLUMN, left, help);
+    struct settings s;
+    settings_default(&s);
+    for (enum setting_id i = 0; i < SETTING_COUNT; i++) {
+        char left[120];
+        snprintf(left, sizeof(left), "--%s %s", settings_name(i),
+                 s.given[i][0] ? s.given[i] : "TEXT");
+        printf("  %-*s  %s\n", SETTING_COLUMN, left, settings_help(i));
+    }
+    settings_done(&s);
 }
 
 /* Each line of `text`, broken at spaces where it is wider than HELP_WIDTH. */
@@ -125,14 +128,11 @@ static void print_help(const struct command *c)
     for (const struct command_option *o = c->options; o->name; o++)
         print_option(o->name, o->value, o->help);
     if (strcmp(c->name, "serve") == 0) {
-        struct settings s;
-        settings_default(&s);
         printf("\nsettings, with their defaults (also FANTAIL_NAME in the environment, or "
                "'name = value' in a file):\n");
-        settings_each(&s, print_setting, NULL);
+        print_settings();
         printf("  %-*s  %s\n", SETTING_COLUMN, "--config FILE",
                "read settings from FILE instead of DATA/fantail.conf");
-        settings_done(&s);
     } else {
         printf("\nAll settings are options, too, such as --data DIR (default ./data): "
                "see fantail serve --help.\n");
@@ -168,8 +168,8 @@ static int refuse_option(const struct invocation *in, struct str name)
     size_t n = 0;
     for (const struct command_option *o = in->command->options; o->name; o++)
         names[n++] = o->name;
-    for (size_t i = 0; i < SETTING_COUNT; i++)
-        names[n++] = settings_name((enum setting_id)i);
+    for (enum setting_id i = 0; i < SETTING_COUNT; i++)
+        names[n++] = settings_name(i);
     names[n++] = "config";
     names[n++] = "help";
     char typed[64];

@@ -13,31 +13,21 @@ static const char text[] =
     "setting               value                       from          what it does\n"
     "<settings {#:-21} {value:-27} {from:-12}  {help}\n>[\nfile: {file}\n]";
 
-static void add_row(void *ctx, const char *name, const char *value, enum setting_source from,
-                    const char *help)
-{
-    bool shown = str_is_utf8(str_of(value));
-    json_t *row = json_pack("{s:s, s:s}", "value", shown ? value : "?", "from", source_names[from]);
-    if (help)
-        json_object_set_new(row, "help", json_string(help));
-    json_object_set_new(ctx, name, row);
-}
-
-static void add_short_row(void *ctx, const char *name, const char *value, enum setting_source from,
-                          const char *help)
-{
-    (void)help;
-    add_row(ctx, name, value, from, NULL);
-}
-
 static int run(struct invocation *in)
 {
+    const struct settings *s = &in->settings;
     bool json = invocation_has(in, "json");
-    json_t *settings = json_object();
-    settings_each(&in->settings, json ? add_short_row : add_row, settings);
-    json_t *all = json_pack("{s:o, s:s*}", "settings", settings, "file", in->settings.file);
+    json_t *rows = json_object();
+    for (enum setting_id i = 0; i < SETTING_COUNT; i++) {
+        bool shown = str_is_utf8(str_of(s->given[i]));
+        json_object_set_new(rows, settings_name(i),
+                            json_pack("{s:s, s:s, s:s*}", "value", shown ? s->given[i] : "?",
+                                      "from", source_names[s->from[i]], "help",
+                                      json ? NULL : settings_help(i)));
+    }
+    json_t *all = json_pack("{s:o, s:s*}", "settings", rows, "file", s->file);
     if (json)
-        show_json(settings);
+        show_json(rows);
     else
         show_text(stdout, text, all);
     json_decref(all);

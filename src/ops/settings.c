@@ -476,13 +476,9 @@ const char *settings_name(enum setting_id id)
     return table[id].name;
 }
 
-void settings_each(const struct settings *s,
-                   void (*visit)(void *ctx, const char *name, const char *value,
-                                 enum setting_source from, const char *help),
-                   void *ctx)
+const char *settings_help(enum setting_id id)
 {
-    for (size_t i = 0; i < SETTING_COUNT; i++)
-        visit(ctx, table[i].name, s->given[i], s->from[i], table[i].help);
+    return table[id].help;
 }
 
 bool settings_split_address(const char *address, char host[256], uint16_t *port)

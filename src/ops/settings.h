@@ -169,13 +169,9 @@ enum err settings_load(struct settings *s, int argc, char **argv, char **rest, i
 void settings_done(struct settings *s);
 /* Variables that begin with FANTAIL_ but name no setting: most likely misspelled. */
 void settings_unknown_environment(void (*visit)(void *ctx, const char *variable), void *ctx);
-/* "celebrity-threshold" and so on, in table order, until SETTING_COUNT. */
+/* "celebrity-threshold" and so on, and what it does, in table order, until SETTING_COUNT. */
 const char *settings_name(enum setting_id id);
-/* For `fantail config`: walks all settings in table order. */
-void settings_each(const struct settings *s,
-                   void (*visit)(void *ctx, const char *name, const char *value,
-                                 enum setting_source from, const char *help),
-                   void *ctx);
+const char *settings_help(enum setting_id id);
 /* A time the way that settings are written: 30d, 12h, 5m, 10s, 250ms or 0. */
 bool settings_parse_span(const char *text, int64_t *ms);
 /* HOST:PORT, [::1]:PORT or :PORT (every address). */

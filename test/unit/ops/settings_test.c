@@ -278,29 +278,16 @@ static void unknown_variables_are_reported(void **state)
     assert_int_equal(n, 1);
 }
 
-struct seen {
-    size_t count;
-    bool loops;
-};
-
-static void see(void *ctx, const char *name, const char *value, enum setting_source from,
-                const char *help)
-{
-    struct seen *seen = ctx;
-    seen->count++;
-    assert_true(help[0] != '\0');
-    if (strcmp(name, "loops") == 0)
-        seen->loops = strcmp(value, "7") == 0 && from == FROM_FLAG;
-}
-
-static void each_setting_is_visited_with_its_origin(void **state)
+static void each_setting_has_a_help_text_and_an_origin(void **state)
 {
     (void)state;
     assert_int_equal(LOAD("--data", folder, "--loops", "7"), OK);
-    struct seen seen = {0};
-    settings_each(&s, see, &seen);
-    assert_int_equal(seen.count, SETTING_COUNT);
-    assert_true(seen.loops);
+    for (enum setting_id i = 0; i < SETTING_COUNT; i++)
+        assert_true(settings_name(i)[0] != '\0' && settings_help(i)[0] != '\0' && s.given[i]);
+    assert_string_equal(settings_name(SETTING_ID_loops), "loops");
+    assert_string_equal(s.given[SETTING_ID_loops], "7");
+    assert_int_equal(s.from[SETTING_ID_loops], FROM_FLAG);
+    assert_int_equal(s.from[SETTING_ID_readers], FROM_DEFAULT);
     settings_done(&s);
 }
 
@@ -418,7 +405,7 @@ int main(void)
         cmocka_unit_test_setup(the_file_is_named_with_its_line, clean),
         cmocka_unit_test_setup(a_file_that_was_asked_for_must_exist, clean),
         cmocka_unit_test_setup(unknown_variables_are_reported, clean),
-        cmocka_unit_test_setup(each_setting_is_visited_with_its_origin, clean),
+        cmocka_unit_test_setup(each_setting_has_a_help_text_and_an_origin, clean),
         cmocka_unit_test_setup(retention_and_the_guard_can_be_switched_off, clean),
         cmocka_unit_test_setup(an_old_name_still_works, clean),
         cmocka_unit_test_setup(the_present_name_wins_over_the_old_one, clean),
