@@ -58,6 +58,15 @@ enum err {
 
 #define OK ERR_NONE
 
+/* A step of a function that returns `enum err` and has nothing to clean up: when the step fails,
+ * the function returns the step's error. */
+#define TRY(step)                                                                                  \
+    do {                                                                                           \
+        enum err try_error_ = (step);                                                              \
+        if (try_error_ != OK)                                                                      \
+            return try_error_;                                                                     \
+    } while (0)
+
 const char *err_name(enum err e); /* "NOT_FOUND" */
 const char *err_title(enum err e);
 int err_http_status(enum err e);

@@ -68,14 +68,10 @@ static enum err check_email(struct tx *tx, struct str email)
 static enum err check_profile(struct tx *tx, struct str display_name, struct str bio,
                               struct str avatar_url, struct str email)
 {
-    enum err e = check_text(tx, display_name, "display_name", DISPLAY_NAME_MAX);
-    if (!e)
-        e = check_text(tx, bio, "bio", BIO_MAX);
-    if (!e)
-        e = check_url(tx, avatar_url, "avatar_url");
-    if (!e)
-        e = check_email(tx, email);
-    return e;
+    TRY(check_text(tx, display_name, "display_name", DISPLAY_NAME_MAX));
+    TRY(check_text(tx, bio, "bio", BIO_MAX));
+    TRY(check_url(tx, avatar_url, "avatar_url"));
+    return check_email(tx, email);
 }
 
 static struct db_value text_or_empty(struct str s)
@@ -96,16 +92,13 @@ enum err account_create(struct tx *tx, const struct account_new *in, uint64_t *i
     if (!username_normalize(in->username, name, &name_len))
         return tx_fail(tx, ERR_INVALID, "username must be %d to %d of a-z 0-9 _ .", USERNAME_MIN,
                        USERNAME_MAX);
-    enum err e = check_profile(tx, in->display_name, in->bio, in->avatar_url, in->email);
-    if (!e)
-        e = check_text(tx, in->external_id, "external id", 255);
-    if (e)
-        return e;
+    TRY(check_profile(tx, in->display_name, in->bio, in->avatar_url, in->email));
+    TRY(check_text(tx, in->external_id, "external id", 255));
 
     uint64_t new_id = in->id ? in->id : id_next(tx->ids);
     int64_t changed = 0;
     struct str username = {name, name_len};
-    e = tx_exec(tx,
+    TRY(tx_exec(tx,
                 "INSERT INTO accounts (id, username, display_name, bio, avatar_url, email, "
                 "password_hash, external_id, seen_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) "
                 "ON CONFLICT DO NOTHING",
@@ -113,9 +106,7 @@ enum err account_create(struct tx *tx, const struct account_new *in, uint64_t *i
                         text_or_empty(in->bio), text_or_none(in->avatar_url),
                         text_or_none(in->email), DB_TEXT_OR_NULL(in->password_hash),
                         text_or_none(in->external_id), DB_I64(in->seen_at_ms)),
-                &changed);
-    if (e)
-        return e;
+                &changed));
     if (changed == 0)
         return tx_fail(tx, ERR_CONFLICT, "the username is taken");
     *id = new_id;
@@ -142,16 +133,11 @@ static void read_account(struct db_rows *rows, struct arena *arena, struct accou
 static enum err one_account(struct tx *tx, const char *sql, struct db_value key,
                             struct arena *arena, struct account *out)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx, sql, &key, 1, &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx, sql, &key, 1);
     bool found = db_next(&rows);
     if (found)
         read_account(&rows, arena, out);
-    e = db_rows_done(&rows);
-    if (e)
-        return e;
+    TRY(db_rows_done(&rows));
     if (!found || out->state == ACCOUNT_DELETED)
         return tx_fail(tx, ERR_NOT_FOUND, "no such account");
     return OK;
@@ -177,22 +163,18 @@ enum err account_by_username(struct tx *tx, struct str username, struct arena *a
 enum err account_by_external_id(struct tx *tx, struct str external_id, uint64_t *id)
 {
     int64_t found;
-    enum err e = tx_get_i64(tx, "SELECT id FROM accounts WHERE external_id = $1",
-                            DB_ARGS(DB_TEXT(external_id)), &found);
-    if (!e)
-        *id = (uint64_t)found;
-    return e;
+    TRY(tx_get_i64(tx, "SELECT id FROM accounts WHERE external_id = $1",
+                   DB_ARGS(DB_TEXT(external_id)), &found));
+    *id = (uint64_t)found;
+    return OK;
 }
 
 enum err account_update(struct tx *tx, uint64_t id, const struct account_change *change)
 {
-    enum err e =
-        check_profile(tx, change->display_name, change->bio, change->avatar_url, change->email);
-    if (e)
-        return e;
+    TRY(check_profile(tx, change->display_name, change->bio, change->avatar_url, change->email));
     /* $n is a flag that says whether the field that follows it was given. */
     int64_t changed = 0;
-    e = tx_exec(tx,
+    TRY(tx_exec(tx,
                 "UPDATE accounts SET "
                 "display_name = CASE WHEN $2 = 1 THEN $3 ELSE display_name END, "
                 "bio = CASE WHEN $4 = 1 THEN $5 ELSE bio END, "
@@ -204,9 +186,7 @@ enum err account_update(struct tx *tx, uint64_t id, const struct account_change 
                         text_or_empty(change->bio), DB_I64(change->avatar_url.ptr != NULL),
                         text_or_none(change->avatar_url), DB_I64(change->email.ptr != NULL),
                         text_or_none(change->email)),
-                &changed);
-    if (e)
-        return e;
+                &changed));
     if (changed == 0)
         return tx_fail(tx, ERR_NOT_FOUND, "no such account");
     return outbox_emit(tx, (struct event){.type = EVENT_ACCOUNT_UPDATED, .actor = id});
@@ -214,33 +194,25 @@ enum err account_update(struct tx *tx, uint64_t id, const struct account_change 
 
 enum err account_password_hash(struct tx *tx, uint64_t id, struct arena *arena, struct str *hash)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx, "SELECT password_hash FROM accounts WHERE id = $1 AND state <> 2",
-                          DB_ARGS(DB_I64(id)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(
+        tx, "SELECT password_hash FROM accounts WHERE id = $1 AND state <> 2", DB_ARGS(DB_I64(id)));
     bool found = db_next(&rows);
     if (found)
         *hash = arena_str_or_null(arena, db_text(&rows, 0));
-    e = db_rows_done(&rows);
-    if (!e && !found)
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such account");
-    return e;
+    TRY(db_rows_done(&rows));
+    return found ? OK : tx_fail(tx, ERR_NOT_FOUND, "no such account");
 }
 
 enum err account_set_password(struct tx *tx, uint64_t id, struct str hash, uint64_t keep_session)
 {
     int64_t changed = 0;
-    enum err e = tx_exec(tx, "UPDATE accounts SET password_hash = $2 WHERE id = $1 AND state <> 2",
-                         DB_ARGS(DB_I64(id), DB_TEXT(hash)), &changed);
-    if (!e && changed == 0)
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such account");
-    if (!e)
-        e = tx_exec(tx, "DELETE FROM sessions WHERE account_id = $1 AND id <> $2",
-                    DB_ARGS(DB_I64(id), DB_I64(keep_session)), NULL);
-    if (!e)
-        e = outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = id});
-    return e;
+    TRY(tx_exec(tx, "UPDATE accounts SET password_hash = $2 WHERE id = $1 AND state <> 2",
+                DB_ARGS(DB_I64(id), DB_TEXT(hash)), &changed));
+    if (changed == 0)
+        return tx_fail(tx, ERR_NOT_FOUND, "no such account");
+    TRY(tx_exec(tx, "DELETE FROM sessions WHERE account_id = $1 AND id <> $2",
+                DB_ARGS(DB_I64(id), DB_I64(keep_session)), NULL));
+    return outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = id});
 }
 
 enum err account_suspend(struct tx *tx, uint64_t id, bool suspended)
@@ -255,13 +227,11 @@ enum err account_suspend(struct tx *tx, uint64_t id, bool suspended)
     int64_t wanted = suspended ? ACCOUNT_SUSPENDED : ACCOUNT_ACTIVE;
     if (state == wanted)
         return OK;
-    e = tx_exec(tx, "UPDATE accounts SET state = $2 WHERE id = $1",
-                DB_ARGS(DB_I64(id), DB_I64(wanted)), NULL);
-    if (!e)
-        e = outbox_emit(
-            tx, (struct event){.type = suspended ? EVENT_ACCOUNT_SUSPENDED : EVENT_ACCOUNT_RESTORED,
-                               .actor = id});
-    return e;
+    TRY(tx_exec(tx, "UPDATE accounts SET state = $2 WHERE id = $1",
+                DB_ARGS(DB_I64(id), DB_I64(wanted)), NULL));
+    return outbox_emit(
+        tx, (struct event){.type = suspended ? EVENT_ACCOUNT_SUSPENDED : EVENT_ACCOUNT_RESTORED,
+                           .actor = id});
 }
 
 enum err account_delete(struct tx *tx, uint64_t id)
@@ -271,21 +241,16 @@ enum err account_delete(struct tx *tx, uint64_t id)
     int freed_len = snprintf(freed, sizeof freed, "~%llu", (unsigned long long)id);
     struct str username = {freed, (size_t)freed_len};
     int64_t changed = 0;
-    enum err e = tx_exec(tx,
-                         "UPDATE accounts SET state = 2, username = $2, display_name = '', "
-                         "bio = '', avatar_url = NULL, email = NULL, password_hash = NULL, "
-                         "external_id = NULL WHERE id = $1 AND state <> 2",
-                         DB_ARGS(DB_I64(id), DB_TEXT(username)), &changed);
-    if (e)
-        return e;
+    TRY(tx_exec(tx,
+                "UPDATE accounts SET state = 2, username = $2, display_name = '', "
+                "bio = '', avatar_url = NULL, email = NULL, password_hash = NULL, "
+                "external_id = NULL WHERE id = $1 AND state <> 2",
+                DB_ARGS(DB_I64(id), DB_TEXT(username)), &changed));
     if (changed == 0)
         return tx_fail(tx, ERR_NOT_FOUND, "no such account");
-    e = tx_exec(tx, "DELETE FROM sessions WHERE account_id = $1", DB_ARGS(DB_I64(id)), NULL);
-    if (!e)
-        e = outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = id});
-    if (!e)
-        e = outbox_emit(tx, (struct event){.type = EVENT_ACCOUNT_DELETED, .actor = id});
-    return e;
+    TRY(tx_exec(tx, "DELETE FROM sessions WHERE account_id = $1", DB_ARGS(DB_I64(id)), NULL));
+    TRY(outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = id}));
+    return outbox_emit(tx, (struct event){.type = EVENT_ACCOUNT_DELETED, .actor = id});
 }
 
 enum err account_relationship(struct tx *tx, uint64_t viewer, uint64_t other,
@@ -349,16 +314,14 @@ enum err account_search(struct tx *tx, uint64_t viewer, struct str prefix, struc
             return OK; /* no username holds it */
     }
     struct str lower = {from, prefix.len};
-    struct db_rows rows;
-    enum err e = tx_query(
-        tx,
-        "SELECT " ACCOUNT_CARD_COLUMNS " FROM accounts a WHERE a.username >= $1 "
-        "AND a.username < $2 AND a.username > $3 AND a.state = 0 "
-        "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $4 AND blocked_id = a.id) "
-        "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $4) "
-        "ORDER BY a.username LIMIT $5",
-        DB_ARGS(DB_TEXT(lower), DB_TEXT(prefix_end(lower, end)), text_or_empty(after),
-                DB_I64(viewer), DB_I64(limit)),
-        &rows);
-    return e ? e : account_cards_read(&rows, arena, out, limit, n);
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT " ACCOUNT_CARD_COLUMNS " FROM accounts a WHERE a.username >= $1 "
+                "AND a.username < $2 AND a.username > $3 AND a.state = 0 "
+                "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $4 AND blocked_id = a.id) "
+                "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $4) "
+                "ORDER BY a.username LIMIT $5",
+                DB_ARGS(DB_TEXT(lower), DB_TEXT(prefix_end(lower, end)), text_or_empty(after),
+                        DB_I64(viewer), DB_I64(limit)));
+    return account_cards_read(&rows, arena, out, limit, n);
 }

@@ -76,47 +76,37 @@ enum err api_key_create(struct tx *tx, struct str name, unsigned scopes,
 enum err api_key_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], uint64_t *id,
                       unsigned *scopes)
 {
-    struct db_rows rows;
-    enum err e =
-        tx_query(tx, "SELECT id, scopes FROM api_keys WHERE key_hash = $1 AND revoked_at IS NULL",
-                 DB_ARGS(DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES}))), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx, "SELECT id, scopes FROM api_keys WHERE key_hash = $1 AND revoked_at IS NULL",
+                DB_ARGS(DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES}))));
     bool good = db_next(&rows);
     if (good) {
         *id = db_id(&rows, 0);
         good = scopes_parse(db_text(&rows, 1), scopes);
     }
-    e = db_rows_done(&rows);
-    if (!e && !good)
-        e = tx_fail(tx, ERR_UNAUTHENTICATED, "the API key is unknown or was revoked");
-    return e;
+    TRY(db_rows_done(&rows));
+    return good ? OK : tx_fail(tx, ERR_UNAUTHENTICATED, "the API key is unknown or was revoked");
 }
 
 enum err api_key_revoke(struct tx *tx, uint64_t id)
 {
     int64_t changed = 0;
     int64_t now_ms = clock_wall_ms(tx->ids->clock);
-    enum err e =
-        tx_exec(tx, "UPDATE api_keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL",
-                DB_ARGS(DB_I64(id), DB_I64(now_ms)), &changed);
-    if (!e && changed == 0)
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such API key");
-    if (!e) /* the cached callers of this key end like those of a session */
-        e = outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = id});
-    return e;
+    TRY(tx_exec(tx, "UPDATE api_keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL",
+                DB_ARGS(DB_I64(id), DB_I64(now_ms)), &changed));
+    if (changed == 0)
+        return tx_fail(tx, ERR_NOT_FOUND, "no such API key");
+    /* the cached callers of this key end like those of a session */
+    return outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = id});
 }
 
 enum err api_key_list(struct tx *tx, struct arena *arena, struct api_key *out, size_t max,
                       size_t *n)
 {
-    struct db_rows rows;
     *n = 0;
-    enum err e =
-        tx_query(tx, "SELECT id, name, scopes, revoked_at FROM api_keys ORDER BY id DESC LIMIT $1",
-                 DB_ARGS(DB_I64(max)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx, "SELECT id, name, scopes, revoked_at FROM api_keys ORDER BY id DESC LIMIT $1",
+                DB_ARGS(DB_I64(max)));
     for (; *n < max && db_next(&rows); (*n)++)
         out[*n] = (struct api_key){.id = db_id(&rows, 0),
                                    .name = arena_str(arena, db_text(&rows, 1)),

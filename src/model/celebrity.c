@@ -58,14 +58,12 @@ enum err celebrity_cross(struct tx *tx, uint64_t account, bool is_celebrity, int
     if (!must_cross(is_celebrity, followers, threshold))
         return OK;
     int64_t changed = 0;
-    enum err e =
-        is_celebrity
-            ? tx_exec(tx, "UPDATE accounts SET celebrity = 0 WHERE id = $1 AND celebrity = 1",
-                      DB_ARGS(DB_I64(account)), &changed)
-            : tx_exec(tx, "UPDATE accounts SET celebrity = 1 WHERE id = $1 AND celebrity = 0",
-                      DB_ARGS(DB_I64(account)), &changed);
-    if (e || changed == 0)
-        return e;
+    TRY(tx_exec(tx,
+                is_celebrity ? "UPDATE accounts SET celebrity = 0 WHERE id = $1 AND celebrity = 1"
+                             : "UPDATE accounts SET celebrity = 1 WHERE id = $1 AND celebrity = 0",
+                DB_ARGS(DB_I64(account)), &changed));
+    if (changed == 0)
+        return OK;
     return outbox_emit(tx, (struct event){.type = is_celebrity ? EVENT_AUTHOR_CEASED_CELEBRITY
                                                                : EVENT_AUTHOR_BECAME_CELEBRITY,
                                           .actor = account,
@@ -132,15 +130,15 @@ int64_t celebrity_decide(int64_t threshold, int64_t min, int64_t max, int64_t ta
 static enum err read_saved(struct tx *tx, void *arg)
 {
     uint64_t *saved = arg; /* [0] the threshold, [1] the start that it grew from */
-    enum err e = meta_get(tx, STR("celebrity_threshold"), &saved[0]);
-    return e ? e : meta_get(tx, STR("celebrity_start"), &saved[1]);
+    TRY(meta_get(tx, STR("celebrity_threshold"), &saved[0]));
+    return meta_get(tx, STR("celebrity_start"), &saved[1]);
 }
 
 static enum err save_threshold(struct tx *tx, void *arg)
 {
     const struct celebrity_keeper *k = arg;
-    enum err e = meta_set(tx, STR("celebrity_threshold"), (uint64_t)atomic_load(&k->threshold));
-    return e ? e : meta_set(tx, STR("celebrity_start"), (uint64_t)k->start);
+    TRY(meta_set(tx, STR("celebrity_threshold"), (uint64_t)atomic_load(&k->threshold)));
+    return meta_set(tx, STR("celebrity_start"), (uint64_t)k->start);
 }
 
 /* What was saved counts as long as it grew from the same start. */
@@ -169,11 +167,10 @@ enum err celebrity_keeper_init(struct celebrity_keeper *k, struct db *db, struct
     };
     atomic_store(&k->threshold, start);
     uint64_t saved[2];
-    enum err e = k->adaptive ? db_read(db, read_saved, saved, NULL) : OK;
-    if (e)
-        return e;
-    if (k->adaptive)
+    if (k->adaptive) {
+        TRY(db_read(db, read_saved, saved, NULL));
         take_over(k, saved);
+    }
     k->buckets = calloc(CELEBRITY_BUCKETS, sizeof *k->buckets);
     if (!k->buckets)
         return ERR_NO_MEMORY;
@@ -231,13 +228,11 @@ struct slice {
 static enum err read_slice(struct tx *tx, void *arg)
 {
     struct slice *s = arg;
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT id, celebrity, follower_count FROM accounts WHERE id > $1 "
-                          "ORDER BY id LIMIT $2",
-                          DB_ARGS(DB_I64(s->after), DB_I64(SWEEP_READS)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT id, celebrity, follower_count FROM accounts WHERE id > $1 "
+                "ORDER BY id LIMIT $2",
+                DB_ARGS(DB_I64(s->after), DB_I64(SWEEP_READS)));
     size_t seen = 0;
     while (s->count < SWEEP_WRITES && db_next(&rows)) {
         s->after = db_id(&rows, 0);
@@ -282,9 +277,9 @@ static enum err sweep(struct celebrity_keeper *k)
 enum err celebrity_keeper_follow(struct celebrity_keeper *k)
 {
     uint64_t saved[2] = {0};
-    enum err e = k->adaptive ? db_read(k->db, read_saved, saved, NULL) : OK;
-    if (e || pthread_mutex_trylock(&k->stepping) != 0)
-        return e; /* this one moves it just now */
+    TRY(k->adaptive ? db_read(k->db, read_saved, saved, NULL) : OK);
+    if (pthread_mutex_trylock(&k->stepping) != 0)
+        return OK; /* this one moves it just now */
     if (k->adaptive)
         take_over(k, saved);
     begin_window(k, clock_mono_ms(k->clock));

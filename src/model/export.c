@@ -31,13 +31,10 @@ static const char *const parts[] = {
 enum err account_export(struct tx *tx, uint64_t id, enum export_part part, uint64_t after,
                         struct arena *arena, struct export_row out[EXPORT_PAGE], size_t *n)
 {
-    struct db_rows rows;
     CHECK(part < EXPORT_PARTS);
     *n = 0;
-    enum err e =
-        tx_query(tx, parts[part], DB_ARGS(DB_I64(id), DB_I64(after), DB_I64(EXPORT_PAGE)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx, parts[part], DB_ARGS(DB_I64(id), DB_I64(after), DB_I64(EXPORT_PAGE)));
     for (; *n < EXPORT_PAGE && db_next(&rows); (*n)++)
         out[*n] = (struct export_row){.id = db_id(&rows, 0),
                                       .other = db_id(&rows, 1),

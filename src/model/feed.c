@@ -81,10 +81,8 @@ enum err feed_rebuild(struct views *views, struct db *db, uint64_t viewer, bool 
                       bool *truth_failed)
 {
     *truth_failed = false;
-    enum err e =
-        anew ? timelines_anew(views->timelines, viewer) : timelines_begin(views->timelines, viewer);
-    if (e)
-        return e;
+    TRY(anew ? timelines_anew(views->timelines, viewer)
+             : timelines_begin(views->timelines, viewer));
     size_t cap = views->cap;
     struct arena arena;
     arena_init(&arena);
@@ -94,7 +92,7 @@ enum err feed_rebuild(struct views *views, struct db *db, uint64_t viewer, bool 
                           .for_timeline = true,
                           .arena = &arena,
                           .ids = ARENA_ARRAY(&arena, uint64_t, cap + 1)};
-    e = db_read(db, read_truth_ids, &t, NULL);
+    enum err e = db_read(db, read_truth_ids, &t, NULL);
     *truth_failed = e != OK;
     if (!e) {
         FAULT(rebuild_before_install);
@@ -149,9 +147,7 @@ static enum err fill_posts(struct reading *r, struct chunk *c)
         f->at[f->count++] = i;
     }
     (void)cards_tickets(r->cards, f->ids, f->count, f->tickets);
-    enum err e = read_truth(r, read_posts, f);
-    if (e)
-        return e;
+    TRY(read_truth(r, read_posts, f));
     for (size_t k = 0; k < f->count; k++) {
         c->state[f->at[k]] = f->state[k];
         f->writes[k] = (struct card_write){.kind = CARD_POST_GONE, .id = f->ids[k]};
@@ -235,10 +231,7 @@ static enum err next_from_views(struct reading *r, uint64_t *below, struct chunk
     size_t max = chunk_size(r);
     c->from_truth = false;
     *silent = false;
-    enum err e =
-        timelines_home(r->views->timelines, r->viewer, *below, c->ids, max, &c->count, &floor);
-    if (e)
-        return e;
+    TRY(timelines_home(r->views->timelines, r->viewer, *below, c->ids, max, &c->count, &floor));
     size_t offered = c->count;
     while (c->count > 0 && c->ids[c->count - 1] <= floor)
         c->count--; /* not complete down there */
@@ -335,9 +328,7 @@ static enum err read_hydration(struct tx *tx, void *arg)
         e = feed_load_authors(tx, f->authors, f->author_count, f->arena, f->found);
     if (e || !f->want_likes)
         return e;
-    e = feed_load_liked(tx, f->viewer, f->posts, f->post_count, f->liked);
-    if (e)
-        return e;
+    TRY(feed_load_liked(tx, f->viewer, f->posts, f->post_count, f->liked));
     return tx_get_ids(
         tx, "SELECT post_id FROM likes WHERE account_id = $1 ORDER BY post_id DESC LIMIT $2",
         DB_ARGS(DB_I64(f->viewer), DB_I64(LIKES_KEPT)), f->likes, LIKES_KEPT, &f->like_count);
@@ -398,10 +389,9 @@ static enum err fill_hydration(struct reading *r, const uint64_t *authors,
     }
     f->authors[f->author_count] = cards_likes_key(r->viewer);
     (void)cards_tickets(r->cards, f->authors, f->author_count + want_likes, f->tickets);
-    enum err e = read_truth(r, read_hydration, f);
-    if (!e)
-        keep_hydration(r, f, authors, found, n);
-    return e;
+    TRY(read_truth(r, read_hydration, f));
+    keep_hydration(r, f, authors, found, n);
+    return OK;
 }
 
 static enum err hydrate(struct reading *r)

@@ -15,14 +15,11 @@
 enum err feed_load_authors(struct tx *tx, const uint64_t *ids, size_t n, struct arena *arena,
                            struct account_card *out)
 {
-    struct db_rows rows;
     memset(out, 0, n * sizeof *out);
-    enum err e = tx_query(tx,
-                          "SELECT " ACCOUNT_CARD_COLUMNS " FROM accounts a "
-                          "WHERE a.id IN (SELECT id FROM ids($1)) AND a.state <> 2",
-                          DB_ARGS(DB_IDS(ids, n)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT " ACCOUNT_CARD_COLUMNS " FROM accounts a "
+                                  "WHERE a.id IN (SELECT id FROM ids($1)) AND a.state <> 2",
+                                  DB_ARGS(DB_IDS(ids, n)));
     while (db_next(&rows)) {
         struct account_card card;
         account_card_read(&rows, 0, arena, &card);
@@ -37,14 +34,11 @@ enum err feed_load_authors(struct tx *tx, const uint64_t *ids, size_t n, struct 
 enum err feed_load_liked(struct tx *tx, uint64_t viewer, const uint64_t *posts, size_t n,
                          bool *liked)
 {
-    struct db_rows rows;
     memset(liked, 0, n * sizeof *liked);
-    enum err e = tx_query(tx,
-                          "SELECT post_id FROM likes WHERE account_id = $1 "
-                          "AND post_id IN (SELECT id FROM ids($2))",
-                          DB_ARGS(DB_I64(viewer), DB_IDS(posts, n)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT post_id FROM likes WHERE account_id = $1 "
+                                  "AND post_id IN (SELECT id FROM ids($2))",
+                                  DB_ARGS(DB_I64(viewer), DB_IDS(posts, n)));
     while (db_next(&rows)) {
         uint64_t id = db_id(&rows, 0);
         for (size_t i = 0; i < n; i++)
@@ -93,12 +87,10 @@ static enum err hydrate_from_truth(struct tx *tx, struct truth_page *t)
         authors[i] = page->items[i].card.author;
         posts[i] = page->items[i].card.id;
     }
-    enum err e = feed_load_authors(tx, authors, page->count, t->arena, found);
-    if (!e)
-        e = feed_load_liked(tx, t->viewer, posts, page->count, liked);
-    if (!e)
-        feed_put_hydrated(page->items, &page->count, found, liked);
-    return e;
+    TRY(feed_load_authors(tx, authors, page->count, t->arena, found));
+    TRY(feed_load_liked(tx, t->viewer, posts, page->count, liked));
+    feed_put_hydrated(page->items, &page->count, found, liked);
+    return OK;
 }
 
 static enum err read_truth_page(struct tx *tx, void *arg)
@@ -112,13 +104,13 @@ static enum err read_truth_page(struct tx *tx, void *arg)
     page->next_below = page->beyond = 0;
     page->lasting = false;
     /* one more tells whether there is a next page */
-    enum err e = feed_from_truth(tx, t->viewer, t->below, t->limit + 1, false, t->arena, ids, &n);
-    if (e || n == 0)
-        return e;
+    TRY(feed_from_truth(tx, t->viewer, t->below, t->limit + 1, false, t->arena, ids, &n));
+    if (n == 0)
+        return OK;
     bool more = n > t->limit;
     n = more ? t->limit : n;
     struct post_card *cards = ARENA_ARRAY(t->arena, struct post_card, n);
-    e = posts_load(tx, ids, n, t->arena, cards, state);
+    enum err e = posts_load(tx, ids, n, t->arena, cards, state);
     for (size_t i = 0; !e && i < n; i++)
         if (state[i] == CARD_FOUND)
             page->items[page->count++].card = cards[i];
@@ -189,12 +181,11 @@ enum err feed_hydrate(struct cards *cards, struct tx *tx, uint64_t viewer, const
     }
     if (e || *count == 0)
         return e;
-    e = feed_load_authors(tx, authors, *count, arena, accounts);
-    if (!e && viewer)
-        e = feed_load_liked(tx, viewer, posts, *count, liked);
-    if (!e)
-        feed_put_hydrated(items, count, accounts, liked);
-    return e;
+    TRY(feed_load_authors(tx, authors, *count, arena, accounts));
+    if (viewer)
+        TRY(feed_load_liked(tx, viewer, posts, *count, liked));
+    feed_put_hydrated(items, count, accounts, liked);
+    return OK;
 }
 
 enum err feed_author(struct cards *cards, struct tx *tx, uint64_t author, struct arena *arena,

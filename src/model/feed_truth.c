@@ -47,11 +47,8 @@ static const char *source_sql(const struct merge *m, uint64_t author)
 /* Reads the next chunk below `below`. Chunks grow: whoever was read through once posts a lot. */
 static enum err refill(struct merge *m, struct source *s, uint64_t below)
 {
-    struct db_rows rows;
-    enum err e = tx_query(m->tx, source_sql(m, s->author),
-                          DB_ARGS(DB_I64(s->author), DB_BELOW(below), DB_I64(s->chunk)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(m->tx, source_sql(m, s->author),
+                                  DB_ARGS(DB_I64(s->author), DB_BELOW(below), DB_I64(s->chunk)));
     s->at = s->count = 0;
     while (s->count < s->chunk && db_next(&rows)) {
         if (s->count == 0)
@@ -86,21 +83,15 @@ static enum err find_sources(struct merge *m)
     size_t capacity = 64;
     m->sources = ARENA_ARRAY(m->arena, struct source, capacity);
     m->sources[m->count++] = (struct source){.author = m->viewer};
-    struct db_rows rows;
-    enum err e =
-        m->for_timeline
-            ? tx_query(m->tx,
-                       "SELECT a.id FROM follows f JOIN accounts a ON a.id = f.followee_id "
-                       "WHERE f.follower_id = $1 AND a.state <> 2 AND a.post_count > 0",
-                       DB_ARGS(DB_I64(m->viewer)), &rows)
-            : tx_query(m->tx,
-                       "SELECT a.id FROM follows f JOIN accounts a ON a.id = f.followee_id "
-                       "WHERE f.follower_id = $1 AND a.state = 0 AND a.post_count > 0 "
-                       "AND NOT EXISTS (SELECT 1 FROM mutes "
-                       "WHERE muter_id = $1 AND muted_id = f.followee_id)",
-                       DB_ARGS(DB_I64(m->viewer)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(
+        m->tx,
+        m->for_timeline ? "SELECT a.id FROM follows f JOIN accounts a ON a.id = f.followee_id "
+                          "WHERE f.follower_id = $1 AND a.state <> 2 AND a.post_count > 0"
+                        : "SELECT a.id FROM follows f JOIN accounts a ON a.id = f.followee_id "
+                          "WHERE f.follower_id = $1 AND a.state = 0 AND a.post_count > 0 "
+                          "AND NOT EXISTS (SELECT 1 FROM mutes "
+                          "WHERE muter_id = $1 AND muted_id = f.followee_id)",
+        DB_ARGS(DB_I64(m->viewer)));
     while (db_next(&rows)) {
         if (m->count == capacity) {
             struct source *wider = ARENA_ARRAY(m->arena, struct source, capacity * 2);

@@ -41,10 +41,10 @@ static int64_t now_ms(struct tx *tx)
 static enum err check_exists(struct tx *tx, uint64_t account)
 {
     struct standing standing;
-    enum err e = read_standing(tx, account, &standing);
-    if (!e && (!standing.found || standing.state == ACCOUNT_DELETED))
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such account");
-    return e;
+    TRY(read_standing(tx, account, &standing));
+    if (!standing.found || standing.state == ACCOUNT_DELETED)
+        return tx_fail(tx, ERR_NOT_FOUND, "no such account");
+    return OK;
 }
 
 enum err block_between(struct tx *tx, uint64_t a, uint64_t b, bool *blocked)
@@ -59,18 +59,27 @@ enum err block_between(struct tx *tx, uint64_t a, uint64_t b, bool *blocked)
     return e;
 }
 
+enum err check_may_meet(struct tx *tx, uint64_t account, uint64_t other)
+{
+    struct standing standing;
+    bool blocked;
+    TRY(read_standing(tx, other, &standing));
+    if (!standing.found || standing.state != ACCOUNT_ACTIVE)
+        return tx_fail(tx, ERR_NOT_FOUND, "no such account");
+    TRY(block_between(tx, account, other, &blocked));
+    return blocked ? tx_fail(tx, ERR_FORBIDDEN, "a block lies between the two accounts") : OK;
+}
+
 /* The follower side and the followee side of an edge that came (+1) or went (-1), and the crossing.
  */
 static enum err count_edge(struct tx *tx, uint64_t follower, uint64_t followee, int64_t delta,
                            const struct follow_policy *p)
 {
-    enum err e =
-        tx_exec(tx, "UPDATE accounts SET following_count = following_count + $2 WHERE id = $1",
-                DB_ARGS(DB_I64(follower), DB_I64(delta)), NULL);
-    if (e)
-        return e;
+    TRY(tx_exec(tx, "UPDATE accounts SET following_count = following_count + $2 WHERE id = $1",
+                DB_ARGS(DB_I64(follower), DB_I64(delta)), NULL));
     int64_t row[2];
-    e = tx_get_numbers(tx,
+    enum err e =
+        tx_get_numbers(tx,
                        "UPDATE accounts SET follower_count = follower_count + $2 WHERE id = $1 "
                        "RETURNING follower_count, celebrity",
                        DB_ARGS(DB_I64(followee), DB_I64(delta)), row, 2);
@@ -85,43 +94,30 @@ enum err follow_create(struct tx *tx, uint64_t follower, uint64_t followee,
     *changed = false;
     if (follower == followee)
         return tx_fail(tx, ERR_INVALID, "one cannot follow oneself");
-    struct standing from, to;
-    enum err e = read_standing(tx, followee, &to);
-    if (!e && (!to.found || to.state != ACCOUNT_ACTIVE))
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such account");
-    if (!e)
-        e = read_standing(tx, follower, &from);
-    if (!e && (!from.found || from.state != ACCOUNT_ACTIVE))
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such account");
-    bool blocked = false;
-    if (!e)
-        e = block_between(tx, follower, followee, &blocked);
-    if (!e && blocked)
-        e = tx_fail(tx, ERR_FORBIDDEN, "a block lies between the two accounts");
+    struct standing from;
+    TRY(read_standing(tx, follower, &from));
+    if (!from.found || from.state != ACCOUNT_ACTIVE)
+        return tx_fail(tx, ERR_NOT_FOUND, "no such account");
+    TRY(check_may_meet(tx, follower, followee));
     int64_t present = 0;
-    if (!e)
-        e = tx_get_i64(tx,
-                       "SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2",
-                       DB_ARGS(DB_I64(follower), DB_I64(followee)), &present);
-    if (e || present)
-        return e;
+    TRY(tx_get_i64(tx, "SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2",
+                   DB_ARGS(DB_I64(follower), DB_I64(followee)), &present));
+    if (present)
+        return OK;
     if (from.following_count >= p->max_following)
         return tx_fail(tx, ERR_INVALID, "one can follow at most %lld accounts",
                        (long long)p->max_following);
     int64_t inserted = 0;
-    e = tx_exec(tx,
+    TRY(tx_exec(tx,
                 "INSERT INTO follows (follower_id, followee_id, created_at) VALUES ($1, $2, $3) "
                 "ON CONFLICT DO NOTHING",
-                DB_ARGS(DB_I64(follower), DB_I64(followee), DB_I64(now_ms(tx))), &inserted);
-    if (e || inserted == 0)
-        return e;
+                DB_ARGS(DB_I64(follower), DB_I64(followee), DB_I64(now_ms(tx))), &inserted));
+    if (inserted == 0)
+        return OK;
     *changed = true;
-    e = count_edge(tx, follower, followee, 1, p);
-    if (!e)
-        e = outbox_emit(
-            tx,
-            (struct event){.type = EVENT_FOLLOW_CREATED, .actor = follower, .object = followee});
-    return e;
+    TRY(count_edge(tx, follower, followee, 1, p));
+    return outbox_emit(
+        tx, (struct event){.type = EVENT_FOLLOW_CREATED, .actor = follower, .object = followee});
 }
 
 enum err follow_remove(struct tx *tx, uint64_t follower, uint64_t followee,
@@ -135,18 +131,15 @@ enum err follow_remove_as(struct tx *tx, uint64_t follower, uint64_t followee, e
 {
     int64_t removed = 0;
     *changed = false;
-    enum err e = tx_exec(tx, "DELETE FROM follows WHERE follower_id = $1 AND followee_id = $2",
-                         DB_ARGS(DB_I64(follower), DB_I64(followee)), &removed);
-    if (e || removed == 0)
-        return e;
+    TRY(tx_exec(tx, "DELETE FROM follows WHERE follower_id = $1 AND followee_id = $2",
+                DB_ARGS(DB_I64(follower), DB_I64(followee)), &removed));
+    if (removed == 0)
+        return OK;
     *changed = true;
-    e = count_edge(tx, follower, followee, -1, p);
-    if (!e)
-        e = outbox_emit(tx, (struct event){.type = EVENT_FOLLOW_REMOVED,
-                                           .actor = follower,
-                                           .object = followee,
-                                           .value = how});
-    return e;
+    TRY(count_edge(tx, follower, followee, -1, p));
+    return outbox_emit(
+        tx, (struct event){
+                .type = EVENT_FOLLOW_REMOVED, .actor = follower, .object = followee, .value = how});
 }
 
 enum err block_create(struct tx *tx, uint64_t blocker, uint64_t blocked,
@@ -155,25 +148,20 @@ enum err block_create(struct tx *tx, uint64_t blocker, uint64_t blocked,
     *changed = false;
     if (blocker == blocked)
         return tx_fail(tx, ERR_INVALID, "one cannot block oneself");
-    enum err e = check_exists(tx, blocked);
-    if (e)
-        return e;
+    TRY(check_exists(tx, blocked));
     int64_t inserted = 0;
-    e = tx_exec(tx,
+    TRY(tx_exec(tx,
                 "INSERT INTO blocks (blocker_id, blocked_id, created_at) VALUES ($1, $2, $3) "
                 "ON CONFLICT DO NOTHING",
-                DB_ARGS(DB_I64(blocker), DB_I64(blocked), DB_I64(now_ms(tx))), &inserted);
-    if (e || inserted == 0)
-        return e;
+                DB_ARGS(DB_I64(blocker), DB_I64(blocked), DB_I64(now_ms(tx))), &inserted));
+    if (inserted == 0)
+        return OK;
     *changed = true;
     bool ended;
-    e = follow_remove_as(tx, blocker, blocked, FOLLOW_ENDED_BLOCK, p, &ended);
-    if (!e)
-        e = follow_remove_as(tx, blocked, blocker, FOLLOW_ENDED_BLOCK, p, &ended);
-    if (!e)
-        e = outbox_emit(
-            tx, (struct event){.type = EVENT_BLOCK_CREATED, .actor = blocker, .object = blocked});
-    return e;
+    TRY(follow_remove_as(tx, blocker, blocked, FOLLOW_ENDED_BLOCK, p, &ended));
+    TRY(follow_remove_as(tx, blocked, blocker, FOLLOW_ENDED_BLOCK, p, &ended));
+    return outbox_emit(
+        tx, (struct event){.type = EVENT_BLOCK_CREATED, .actor = blocker, .object = blocked});
 }
 
 /* Takes the edge out and says so when it was there. */
@@ -182,9 +170,9 @@ static enum err remove_edge(struct tx *tx, const char *sql, enum event_type type
 {
     int64_t removed = 0;
     *changed = false;
-    enum err e = tx_exec(tx, sql, DB_ARGS(DB_I64(from), DB_I64(to)), &removed);
-    if (e || removed == 0)
-        return e;
+    TRY(tx_exec(tx, sql, DB_ARGS(DB_I64(from), DB_I64(to)), &removed));
+    if (removed == 0)
+        return OK;
     *changed = true;
     return outbox_emit(tx, (struct event){.type = type, .actor = from, .object = to});
 }
@@ -200,16 +188,14 @@ enum err mute_create(struct tx *tx, uint64_t muter, uint64_t muted, bool *change
     *changed = false;
     if (muter == muted)
         return tx_fail(tx, ERR_INVALID, "one cannot mute oneself");
-    enum err e = check_exists(tx, muted);
-    if (e)
-        return e;
+    TRY(check_exists(tx, muted));
     int64_t inserted = 0;
-    e = tx_exec(tx,
+    TRY(tx_exec(tx,
                 "INSERT INTO mutes (muter_id, muted_id, created_at) VALUES ($1, $2, $3) "
                 "ON CONFLICT DO NOTHING",
-                DB_ARGS(DB_I64(muter), DB_I64(muted), DB_I64(now_ms(tx))), &inserted);
-    if (e || inserted == 0)
-        return e;
+                DB_ARGS(DB_I64(muter), DB_I64(muted), DB_I64(now_ms(tx))), &inserted));
+    if (inserted == 0)
+        return OK;
     *changed = true;
     return outbox_emit(tx,
                        (struct event){.type = EVENT_MUTE_CREATED, .actor = muter, .object = muted});
@@ -248,10 +234,9 @@ enum err follow_list(struct tx *tx, uint64_t account, enum people people, uint64
                      uint64_t below, size_t limit, struct arena *arena, struct account_card *out,
                      size_t *n)
 {
-    struct db_rows rows;
     *n = 0;
-    enum err e =
-        tx_query(tx, people_sql[people],
-                 DB_ARGS(DB_I64(account), DB_I64(viewer), DB_BELOW(below), DB_I64(limit)), &rows);
-    return e ? e : account_cards_read(&rows, arena, out, limit, n);
+    struct db_rows rows =
+        tx_rows(tx, people_sql[people],
+                DB_ARGS(DB_I64(account), DB_I64(viewer), DB_BELOW(below), DB_I64(limit)));
+    return account_cards_read(&rows, arena, out, limit, n);
 }

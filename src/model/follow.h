@@ -31,6 +31,9 @@ enum err mute_remove(struct tx *tx, uint64_t muter, uint64_t muted, bool *change
 
 /* Is there a block between the two, in either direction? */
 enum err block_between(struct tx *tx, uint64_t a, uint64_t b, bool *blocked);
+/* May `account` begin something with `other`? ERR_NOT_FOUND: the other is not active.
+ * ERR_FORBIDDEN: a block lies between the two. */
+enum err check_may_meet(struct tx *tx, uint64_t account, uint64_t other);
 
 /* Lists of people that hang on an account. */
 enum people { PEOPLE_FOLLOWERS, PEOPLE_FOLLOWING, PEOPLE_BLOCKED, PEOPLE_MUTED };

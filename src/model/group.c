@@ -89,30 +89,23 @@ void group_read_columns(struct db_rows *rows, struct arena *arena, struct group 
 enum err group_get_or_left(struct tx *tx, uint64_t id, uint64_t account, struct arena *arena,
                            struct group *out)
 {
-    struct db_rows rows;
-    enum err e =
-        tx_query(tx,
-                 "SELECT " GROUP_COLUMNS " FROM groups g JOIN group_members m "
-                 "ON m.group_id = g.id AND m.account_id = $2 " GROUP_PEER "WHERE g.id = $1",
-                 DB_ARGS(DB_I64(id), DB_I64(account)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT " GROUP_COLUMNS " FROM groups g JOIN group_members m "
+                "ON m.group_id = g.id AND m.account_id = $2 " GROUP_PEER "WHERE g.id = $1",
+                DB_ARGS(DB_I64(id), DB_I64(account)));
     bool found = db_next(&rows);
     if (found)
         group_read_columns(&rows, arena, out);
-    e = db_rows_done(&rows);
-    if (!e && !found)
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such group");
-    return e;
+    TRY(db_rows_done(&rows));
+    return found ? OK : tx_fail(tx, ERR_NOT_FOUND, "no such group");
 }
 
 enum err group_get(struct tx *tx, uint64_t id, uint64_t account, struct arena *arena,
                    struct group *out)
 {
-    enum err e = group_get_or_left(tx, id, account, arena, out);
-    if (!e && out->left_seq)
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such group");
-    return e;
+    TRY(group_get_or_left(tx, id, account, arena, out));
+    return out->left_seq ? tx_fail(tx, ERR_NOT_FOUND, "no such group") : OK;
 }
 
 /* ---- making ---- */
@@ -145,41 +138,41 @@ static enum err check_people(struct tx *tx, uint64_t owner, const uint64_t *ids,
     int64_t active = 0, blocks = 0, full = 0;
     if (n == 0)
         return OK;
-    enum err e = tx_get_i64(tx,
-                            "SELECT COUNT(*) FROM ids($1) AS i CROSS JOIN accounts a "
-                            "WHERE a.id = i.id AND a.state = 0",
-                            DB_ARGS(DB_IDS(ids, n)), &active);
-    if (!e && active != (int64_t)n)
+    TRY(tx_get_i64(tx,
+                   "SELECT COUNT(*) FROM ids($1) AS i CROSS JOIN accounts a "
+                   "WHERE a.id = i.id AND a.state = 0",
+                   DB_ARGS(DB_IDS(ids, n)), &active));
+    if (active != (int64_t)n)
         return tx_fail(tx, ERR_NOT_FOUND, "not every member is an account");
-    if (!e)
-        e = tx_get_i64(tx,
-                       "SELECT COUNT(*) FROM ids($1) AS i WHERE EXISTS (SELECT 1 FROM blocks b "
-                       "WHERE b.blocker_id = i.id AND b.blocked_id = $2) OR EXISTS (SELECT 1 "
-                       "FROM blocks b WHERE b.blocker_id = $2 AND b.blocked_id = i.id)",
-                       DB_ARGS(DB_IDS(ids, n), DB_I64(owner)), &blocks);
-    if (!e && blocks)
+    TRY(tx_get_i64(tx,
+                   "SELECT COUNT(*) FROM ids($1) AS i WHERE EXISTS (SELECT 1 FROM blocks b "
+                   "WHERE b.blocker_id = i.id AND b.blocked_id = $2) OR EXISTS (SELECT 1 "
+                   "FROM blocks b WHERE b.blocker_id = $2 AND b.blocked_id = i.id)",
+                   DB_ARGS(DB_IDS(ids, n), DB_I64(owner)), &blocks));
+    if (blocks)
         return tx_fail(tx, ERR_FORBIDDEN, "a block lies between the owner and a member");
-    if (!e) /* the groups of one person are counted no further than they may go */
-        e = tx_get_i64(tx,
-                       "SELECT COUNT(*) FROM ids($1) AS i WHERE (SELECT COUNT(*) FROM "
-                       "(SELECT 1 FROM group_members m WHERE m.account_id = i.id "
-                       "AND m.left_seq IS NULL LIMIT $2) AS few) >= $2",
-                       DB_ARGS(DB_IDS(ids, n), DB_I64(GROUPS_OF_ACCOUNT_MAX)), &full);
-    if (!e && full)
-        return tx_fail(tx, ERR_CONFLICT, "a member is in %d groups already", GROUPS_OF_ACCOUNT_MAX);
-    return e;
+    /* the groups of one person are counted no further than they may go */
+    TRY(tx_get_i64(tx,
+                   "SELECT COUNT(*) FROM ids($1) AS i WHERE (SELECT COUNT(*) FROM "
+                   "(SELECT 1 FROM group_members m WHERE m.account_id = i.id "
+                   "AND m.left_seq IS NULL LIMIT $2) AS few) >= $2",
+                   DB_ARGS(DB_IDS(ids, n), DB_I64(GROUPS_OF_ACCOUNT_MAX)), &full));
+    return full ? tx_fail(tx, ERR_CONFLICT, "a member is in %d groups already",
+                          GROUPS_OF_ACCOUNT_MAX)
+                : OK;
 }
 
 enum err group_check_room(struct tx *tx, uint64_t account)
 {
     int64_t count = 0;
-    enum err e = tx_get_i64(tx,
-                            "SELECT COUNT(*) FROM (SELECT 1 FROM group_members "
-                            "WHERE account_id = $1 AND left_seq IS NULL LIMIT $2) AS few",
-                            DB_ARGS(DB_I64(account), DB_I64(GROUPS_OF_ACCOUNT_MAX)), &count);
-    if (!e && count >= GROUPS_OF_ACCOUNT_MAX)
-        e = tx_fail(tx, ERR_CONFLICT, "the account is in %d groups already", GROUPS_OF_ACCOUNT_MAX);
-    return e;
+    TRY(tx_get_i64(tx,
+                   "SELECT COUNT(*) FROM (SELECT 1 FROM group_members "
+                   "WHERE account_id = $1 AND left_seq IS NULL LIMIT $2) AS few",
+                   DB_ARGS(DB_I64(account), DB_I64(GROUPS_OF_ACCOUNT_MAX)), &count));
+    return count >= GROUPS_OF_ACCOUNT_MAX
+               ? tx_fail(tx, ERR_CONFLICT, "the account is in %d groups already",
+                         GROUPS_OF_ACCOUNT_MAX)
+               : OK;
 }
 
 enum err group_create(struct tx *tx, const struct group_new *in, struct arena *arena,
@@ -190,31 +183,25 @@ enum err group_create(struct tx *tx, const struct group_new *in, struct arena *a
                        GROUP_FIRST_MEMBERS_MAX);
     uint64_t others[GROUP_FIRST_MEMBERS_MAX];
     size_t n = sort_members(in, others);
-    enum err e = text_check(tx, in->name, "name", GROUP_NAME_MAX_CHARS, TEXT_PLAIN);
-    if (!e)
-        e = check_people(tx, in->owner, others, n);
-    if (!e)
-        e = group_check_room(tx, in->owner);
-    if (e)
-        return e;
+    TRY(text_check(tx, in->name, "name", GROUP_NAME_MAX_CHARS, TEXT_PLAIN));
+    TRY(check_people(tx, in->owner, others, n));
+    TRY(group_check_room(tx, in->owner));
     uint64_t id = id_next(tx->ids);
     int64_t now_ms = clock_wall_ms(tx->ids->clock);
-    e = tx_exec(tx,
+    TRY(tx_exec(tx,
                 "INSERT INTO groups (id, kind, name, history, created_by, seq, member_count) "
                 "VALUES ($1, 0, $2, $3, $4, $5, $5)",
                 DB_ARGS(DB_I64(id), DB_TEXT(in->name), DB_I64(in->history), DB_I64(in->owner),
                         DB_I64(n + 1)),
-                NULL);
-    if (!e)
-        e = outbox_emit(tx, (struct event){.type = EVENT_GROUP_CREATED,
-                                           .actor = id,
-                                           .object = in->owner,
-                                           .value = GROUP_PLAIN});
-    if (!e)
-        e = group_first_member(tx, id, in->owner, GROUP_OWNER, in->owner, 1, now_ms);
-    for (size_t i = 0; !e && i < n; i++)
-        e = group_first_member(tx, id, others[i], GROUP_MEMBER, in->owner, (int64_t)i + 2, now_ms);
-    return e ? e : group_get(tx, id, in->owner, arena, out);
+                NULL));
+    TRY(outbox_emit(tx, (struct event){.type = EVENT_GROUP_CREATED,
+                                       .actor = id,
+                                       .object = in->owner,
+                                       .value = GROUP_PLAIN}));
+    TRY(group_first_member(tx, id, in->owner, GROUP_OWNER, in->owner, 1, now_ms));
+    for (size_t i = 0; i < n; i++)
+        TRY(group_first_member(tx, id, others[i], GROUP_MEMBER, in->owner, (int64_t)i + 2, now_ms));
+    return group_get(tx, id, in->owner, arena, out);
 }
 
 /* ---- changing ---- */
@@ -237,13 +224,10 @@ static enum err set_own(struct tx *tx, struct group *g, uint64_t account,
 static enum err rename_group(struct tx *tx, struct group *g, uint64_t account, struct str name)
 {
     struct group_appended at;
-    enum err e =
-        group_append(tx,
+    TRY(group_append(tx,
                      &(struct group_append){
                          .group = g->id, .author = account, .kind = ENTRY_RENAME, .body = name},
-                     &at);
-    if (e)
-        return e;
+                     &at));
     g->name = name;
     g->seq = at.seq;
     return tx_exec(tx, "UPDATE groups SET name = $2 WHERE id = $1",
@@ -254,14 +238,12 @@ static enum err open_history(struct tx *tx, struct group *g, uint64_t account,
                              enum group_history history)
 {
     struct group_appended at;
-    enum err e = group_append(tx,
-                              &(struct group_append){.group = g->id,
-                                                     .author = account,
-                                                     .kind = ENTRY_HISTORY,
-                                                     .body = str_of(history_names[history])},
-                              &at);
-    if (e)
-        return e;
+    TRY(group_append(tx,
+                     &(struct group_append){.group = g->id,
+                                            .author = account,
+                                            .kind = ENTRY_HISTORY,
+                                            .body = str_of(history_names[history])},
+                     &at));
     g->history = history;
     g->seq = at.seq;
     return tx_exec(tx, "UPDATE groups SET history = $2 WHERE id = $1",

@@ -41,16 +41,13 @@ static struct db_value number_or_null(uint64_t n)
 static enum err write_entry(struct tx *tx, const struct group_append *in,
                             const struct group_appended *at)
 {
-    enum err e =
-        tx_exec(tx,
+    TRY(tx_exec(tx,
                 "INSERT INTO group_log (group_id, seq, kind, author_id, body, target_seq, "
                 "subject_id, messages, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
                 DB_ARGS(DB_I64(in->group), DB_I64(at->seq), DB_I64(in->kind), DB_I64(in->author),
                         DB_TEXT_OR_NULL(in->body), number_or_null((uint64_t)in->target_seq),
                         number_or_null(in->subject), DB_I64(at->messages), DB_I64(at->at_ms)),
-                NULL);
-    if (e)
-        return e;
+                NULL));
     enum event_type type = in->kind == ENTRY_JOIN    ? EVENT_GROUP_JOINED
                            : in->kind == ENTRY_LEAVE ? EVENT_GROUP_LEFT
                                                      : EVENT_GROUP_ENTRY;
@@ -84,12 +81,13 @@ enum err group_first_member(struct tx *tx, uint64_t group, uint64_t account, enu
     struct group_append join = {
         .group = group, .author = author, .kind = ENTRY_JOIN, .subject = account};
     struct group_appended at = {.seq = seq, .at_ms = now_ms, .event = id_next(tx->ids)};
-    enum err e = tx_exec(
+    TRY(tx_exec(
         tx,
         "INSERT INTO group_members (group_id, account_id, role, joined_seq, "
         "joined_id, read_seq, read_count) VALUES ($1, $2, $3, $4, $5, $4, 0)",
-        DB_ARGS(DB_I64(group), DB_I64(account), DB_I64(role), DB_I64(seq), DB_I64(at.event)), NULL);
-    return e ? e : write_entry(tx, &join, &at);
+        DB_ARGS(DB_I64(group), DB_I64(account), DB_I64(role), DB_I64(seq), DB_I64(at.event)),
+        NULL));
+    return write_entry(tx, &join, &at);
 }
 
 /* ---- reading ---- */
@@ -143,14 +141,11 @@ static enum err read_range(struct tx *tx, uint64_t group, const struct bounds *s
                            int64_t last, bool forward, struct arena *arena,
                            struct group_entry *entries, size_t *n)
 {
-    struct db_rows rows;
     size_t room = (size_t)(last - above), text = 0;
     *n = 0;
-    enum err e =
-        tx_query(tx, forward ? LOG_RANGE "ORDER BY l.seq" : LOG_RANGE "ORDER BY l.seq DESC",
-                 DB_ARGS(DB_I64(group), DB_I64(above), DB_I64(last)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx, forward ? LOG_RANGE "ORDER BY l.seq" : LOG_RANGE "ORDER BY l.seq DESC",
+                DB_ARGS(DB_I64(group), DB_I64(above), DB_I64(last)));
     while (*n < room && db_next(&rows)) {
         struct group_entry *entry = &entries[*n];
         read_entry(&rows, group, seen, entry);
@@ -178,9 +173,7 @@ enum err group_log_read(struct tx *tx, uint64_t group, uint64_t reader,
 {
     struct group g;
     *out = (struct log_page){0};
-    enum err e = group_get_or_left(tx, group, reader, arena, &g);
-    if (e)
-        return e;
+    TRY(group_get_or_left(tx, group, reader, arena, &g));
     struct bounds seen = bounds_of(&g);
     bool forward = range->after >= 0;
     int64_t limit = (int64_t)range->limit;
@@ -195,9 +188,9 @@ enum err group_log_read(struct tx *tx, uint64_t group, uint64_t reader,
     if (last <= above)
         return OK;
     out->entries = ARENA_ARRAY(arena, struct group_entry, (size_t)(last - above));
-    e = read_range(tx, group, &seen, above, last, forward, arena, out->entries, &out->count);
-    if (e || out->count == 0)
-        return e;
+    TRY(read_range(tx, group, &seen, above, last, forward, arena, out->entries, &out->count));
+    if (out->count == 0)
+        return OK;
     int64_t n = (int64_t)out->count; /* it may have ended before its limit */
     if (forward) {
         out->next = above + n < seen.last ? above + n : 0;
@@ -211,21 +204,18 @@ enum err group_log_read(struct tx *tx, uint64_t group, uint64_t reader,
 enum err message_again(struct tx *tx, uint64_t group, int64_t seq, uint64_t author,
                        struct arena *arena, struct group_entry *out)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT " LOG_COLUMNS " FROM group_log l LEFT JOIN group_log t "
-                          "ON t.group_id = l.group_id AND t.seq = l.target_seq "
-                          "WHERE l.group_id = $1 AND l.seq = $2 AND l.author_id = $3 "
-                          "AND l.kind = 0",
-                          DB_ARGS(DB_I64(group), DB_I64(seq), DB_I64(author)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT " LOG_COLUMNS " FROM group_log l LEFT JOIN group_log t "
+                                  "ON t.group_id = l.group_id AND t.seq = l.target_seq "
+                                  "WHERE l.group_id = $1 AND l.seq = $2 AND l.author_id = $3 "
+                                  "AND l.kind = 0",
+                                  DB_ARGS(DB_I64(group), DB_I64(seq), DB_I64(author)));
     bool found = db_next(&rows);
     if (found) {
         read_entry(&rows, group, &(struct bounds){1, INT64_MAX}, out);
         out->body = arena_str_or_null(arena, out->body);
         out->client_id = arena_str_or_null(arena, out->client_id);
     }
-    e = db_rows_done(&rows);
-    return e ? e : found ? OK : tx_fail(tx, ERR_NOT_FOUND, "no such message");
+    TRY(db_rows_done(&rows));
+    return found ? OK : tx_fail(tx, ERR_NOT_FOUND, "no such message");
 }

@@ -54,46 +54,39 @@ static enum err join(struct tx *tx, uint64_t group, uint64_t account, enum group
 {
     int64_t count = 0;
     struct group_appended at;
-    enum err e = tx_get_i64(tx, "SELECT member_count FROM groups WHERE id = $1",
-                            DB_ARGS(DB_I64(group)), &count);
-    if (!e && count >= GROUP_MEMBERS_MAX)
-        e = tx_fail(tx, ERR_CONFLICT, "the group has %d members already", GROUP_MEMBERS_MAX);
-    if (!e)
-        e = group_check_room(tx, account);
-    if (!e)
-        e = group_append(tx,
-                         &(struct group_append){.group = group,
-                                                .author = author,
-                                                .kind = ENTRY_JOIN,
-                                                .subject = account,
-                                                .members = 1},
-                         &at);
-    if (!e)
-        e = tx_exec(tx,
-                    "INSERT INTO group_members (group_id, account_id, role, joined_seq, joined_id, "
-                    "read_seq, read_count) VALUES ($1, $2, $3, $4, $5, $4, $6) "
-                    "ON CONFLICT (group_id, account_id) DO UPDATE SET role = excluded.role, "
-                    "joined_seq = excluded.joined_seq, joined_id = excluded.joined_id, "
-                    "left_seq = NULL, read_seq = excluded.read_seq, "
-                    "read_count = excluded.read_count, muted = 0, archived = 0",
-                    DB_ARGS(DB_I64(group), DB_I64(account), DB_I64(role), DB_I64(at.seq),
-                            DB_I64(at.event), DB_I64(at.messages)),
-                    NULL);
-    return e ? e : withdraw(tx, group, account);
+    TRY(tx_get_i64(tx, "SELECT member_count FROM groups WHERE id = $1", DB_ARGS(DB_I64(group)),
+                   &count));
+    if (count >= GROUP_MEMBERS_MAX)
+        return tx_fail(tx, ERR_CONFLICT, "the group has %d members already", GROUP_MEMBERS_MAX);
+    TRY(group_check_room(tx, account));
+    TRY(group_append(
+        tx,
+        &(struct group_append){
+            .group = group, .author = author, .kind = ENTRY_JOIN, .subject = account, .members = 1},
+        &at));
+    TRY(tx_exec(tx,
+                "INSERT INTO group_members (group_id, account_id, role, joined_seq, joined_id, "
+                "read_seq, read_count) VALUES ($1, $2, $3, $4, $5, $4, $6) "
+                "ON CONFLICT (group_id, account_id) DO UPDATE SET role = excluded.role, "
+                "joined_seq = excluded.joined_seq, joined_id = excluded.joined_id, "
+                "left_seq = NULL, read_seq = excluded.read_seq, "
+                "read_count = excluded.read_count, muted = 0, archived = 0",
+                DB_ARGS(DB_I64(group), DB_I64(account), DB_I64(role), DB_I64(at.seq),
+                        DB_I64(at.event), DB_I64(at.messages)),
+                NULL));
+    return withdraw(tx, group, account);
 }
 
 static enum err invite(struct tx *tx, uint64_t group, uint64_t account, uint64_t author)
 {
     int64_t count = 0;
-    enum err e = tx_get_i64(tx,
-                            "SELECT COUNT(*) FROM (SELECT 1 FROM group_invitations "
-                            "WHERE account_id = $1 LIMIT $2) AS few",
-                            DB_ARGS(DB_I64(account), DB_I64(INVITATIONS_OF_ACCOUNT_MAX)), &count);
-    if (!e && count >= INVITATIONS_OF_ACCOUNT_MAX)
-        e = tx_fail(tx, ERR_CONFLICT, "the account has %d invitations open",
-                    INVITATIONS_OF_ACCOUNT_MAX);
-    if (e)
-        return e;
+    TRY(tx_get_i64(tx,
+                   "SELECT COUNT(*) FROM (SELECT 1 FROM group_invitations "
+                   "WHERE account_id = $1 LIMIT $2) AS few",
+                   DB_ARGS(DB_I64(account), DB_I64(INVITATIONS_OF_ACCOUNT_MAX)), &count));
+    if (count >= INVITATIONS_OF_ACCOUNT_MAX)
+        return tx_fail(tx, ERR_CONFLICT, "the account has %d invitations open",
+                       INVITATIONS_OF_ACCOUNT_MAX);
     return tx_exec(tx,
                    "INSERT INTO group_invitations (account_id, group_id, invited_by, created_at) "
                    "VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
@@ -108,15 +101,13 @@ static enum err set_role(struct tx *tx, uint64_t group, uint64_t account, enum g
                          uint64_t author)
 {
     struct group_appended at;
-    enum err e = group_append(tx,
-                              &(struct group_append){.group = group,
-                                                     .author = author,
-                                                     .kind = ENTRY_ROLE,
-                                                     .subject = account,
-                                                     .body = str_of(group_role_name(role))},
-                              &at);
-    if (e)
-        return e;
+    TRY(group_append(tx,
+                     &(struct group_append){.group = group,
+                                            .author = author,
+                                            .kind = ENTRY_ROLE,
+                                            .subject = account,
+                                            .body = str_of(group_role_name(role))},
+                     &at));
     return tx_exec(tx, "UPDATE group_members SET role = $3 WHERE group_id = $1 AND account_id = $2",
                    DB_ARGS(DB_I64(group), DB_I64(account), DB_I64(role)), NULL);
 }
@@ -168,39 +159,26 @@ static enum err accept(struct tx *tx, uint64_t group, uint64_t account,
                        const struct member_wish *wish, enum member_outcome *outcome)
 {
     struct standing at;
-    enum err e = read_standing(tx, group, account, &at);
-    if (!e && !at.invited)
-        e = no_such_group(tx);
-    if (!e && (wish->set_role || wish->invite))
-        e = tx_fail(tx, ERR_INVALID, "an invitation is accepted as it is");
-    if (!e)
-        e = join(tx, group, account, GROUP_MEMBER, account);
-    if (!e)
-        e = inherit(tx, group, account);
-    if (!e)
-        *outcome = MEMBER_JOINED;
-    return e;
+    TRY(read_standing(tx, group, account, &at));
+    if (!at.invited)
+        return no_such_group(tx);
+    if (wish->set_role || wish->invite)
+        return tx_fail(tx, ERR_INVALID, "an invitation is accepted as it is");
+    TRY(join(tx, group, account, GROUP_MEMBER, account));
+    TRY(inherit(tx, group, account));
+    *outcome = MEMBER_JOINED;
+    return OK;
 }
 
 static enum err check_newcomer(struct tx *tx, const struct group *g, uint64_t actor,
                                uint64_t account, const struct member_wish *wish)
 {
-    int64_t active = 0;
-    bool blocked = false;
     enum group_role role = wish->set_role ? wish->role : GROUP_MEMBER;
     if (role == GROUP_OWNER || (wish->invite && role != GROUP_MEMBER))
         return tx_fail(tx, ERR_INVALID, "a newcomer cannot be %s", group_role_name(role));
     if (role == GROUP_ADMIN && g->role != GROUP_OWNER)
         return tx_fail(tx, ERR_FORBIDDEN, "only the owner gives and takes roles");
-    enum err e = tx_get_i64(tx, "SELECT COUNT(*) FROM accounts WHERE id = $1 AND state = 0",
-                            DB_ARGS(DB_I64(account)), &active);
-    if (!e && !active)
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such account");
-    if (!e)
-        e = block_between(tx, actor, account, &blocked);
-    if (!e && blocked)
-        e = tx_fail(tx, ERR_FORBIDDEN, "a block lies between the two accounts");
-    return e;
+    return check_may_meet(tx, actor, account);
 }
 
 static enum err put_other(struct tx *tx, const struct group *g, uint64_t actor, uint64_t account,
@@ -268,23 +246,20 @@ static enum err end_membership(struct tx *tx, uint64_t group, uint64_t account,
 {
     struct group_appended at;
     uint64_t heir = 0;
-    enum err e = group_append(tx,
-                              &(struct group_append){.group = group,
-                                                     .author = author,
-                                                     .kind = ENTRY_LEAVE,
-                                                     .subject = account,
-                                                     .members = -1},
-                              &at);
-    if (!e)
-        e = tx_exec(tx,
-                    "UPDATE group_members SET left_seq = $3 "
-                    "WHERE group_id = $1 AND account_id = $2",
-                    DB_ARGS(DB_I64(group), DB_I64(account), DB_I64(at.seq)), NULL);
-    if (!e && role == GROUP_OWNER && !chat)
-        e = find_heir(tx, group, &heir);
-    if (!e && heir)
-        e = set_role(tx, group, heir, GROUP_OWNER, author);
-    return e;
+    TRY(group_append(tx,
+                     &(struct group_append){.group = group,
+                                            .author = author,
+                                            .kind = ENTRY_LEAVE,
+                                            .subject = account,
+                                            .members = -1},
+                     &at));
+    TRY(tx_exec(tx,
+                "UPDATE group_members SET left_seq = $3 "
+                "WHERE group_id = $1 AND account_id = $2",
+                DB_ARGS(DB_I64(group), DB_I64(account), DB_I64(at.seq)), NULL));
+    if (role == GROUP_OWNER && !chat)
+        TRY(find_heir(tx, group, &heir));
+    return heir ? set_role(tx, group, heir, GROUP_OWNER, author) : OK;
 }
 
 static enum err remove_other(struct tx *tx, const struct group *g, uint64_t actor, uint64_t account)
@@ -292,9 +267,7 @@ static enum err remove_other(struct tx *tx, const struct group *g, uint64_t acto
     struct standing at;
     if (g->role == GROUP_MEMBER)
         return tx_fail(tx, ERR_FORBIDDEN, "only the owner and admins may change who is in it");
-    enum err e = read_standing(tx, g->id, account, &at);
-    if (e)
-        return e;
+    TRY(read_standing(tx, g->id, account, &at));
     if (at.invited)
         return withdraw(tx, g->id, account);
     if (!at.member)
@@ -339,26 +312,22 @@ static void read_member(struct db_rows *rows, struct arena *arena, struct group_
 enum err group_member_get(struct tx *tx, uint64_t group, uint64_t account, struct arena *arena,
                           struct group_member *out)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT " ACCOUNT_CARD_COLUMNS ", m.role, m.joined_seq, m.joined_id, "
-                          "i.group_id FROM accounts a "
-                          "LEFT JOIN group_members m ON m.group_id = $1 AND m.account_id = a.id "
-                          "AND m.left_seq IS NULL LEFT JOIN group_invitations i "
-                          "ON i.account_id = a.id AND i.group_id = $1 WHERE a.id = $2",
-                          DB_ARGS(DB_I64(group), DB_I64(account)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT " ACCOUNT_CARD_COLUMNS ", m.role, m.joined_seq, m.joined_id, "
+                "i.group_id FROM accounts a "
+                "LEFT JOIN group_members m ON m.group_id = $1 AND m.account_id = a.id "
+                "AND m.left_seq IS NULL LEFT JOIN group_invitations i "
+                "ON i.account_id = a.id AND i.group_id = $1 WHERE a.id = $2",
+                DB_ARGS(DB_I64(group), DB_I64(account)));
     bool found = db_next(&rows) && (!db_is_null(&rows, 6) || !db_is_null(&rows, 7));
     if (found) {
         read_member(&rows, arena, out);
         if (!out->joined_id)
             out->role = GROUP_MEMBER;
     }
-    e = db_rows_done(&rows);
-    if (!e && !found)
-        e = tx_fail(tx, ERR_NOT_FOUND, "not a member");
-    return e;
+    TRY(db_rows_done(&rows));
+    return found ? OK : tx_fail(tx, ERR_NOT_FOUND, "not a member");
 }
 
 /* A position is a rank: the role, and within it the number of joining. */
@@ -369,21 +338,16 @@ enum err group_member_list(struct tx *tx, uint64_t group, uint64_t viewer, uint6
     struct group g;
     *n = 0;
     *next = 0;
-    enum err e = group_get(tx, group, viewer, arena, &g);
-    if (e)
-        return e;
-    struct db_rows rows;
-    e = tx_query(tx,
-                 "SELECT " ACCOUNT_CARD_COLUMNS ", m.role, m.joined_seq, "
-                 "m.joined_id FROM group_members m JOIN accounts a ON a.id = m.account_id "
-                 "WHERE m.group_id = $1 AND m.left_seq IS NULL "
-                 "AND (m.role, m.joined_seq) > ($2, $3) AND a.state = 0 "
-                 "ORDER BY m.role, m.joined_seq LIMIT $4",
-                 DB_ARGS(DB_I64(group), DB_I64(after >> RANK_SHIFT),
-                         DB_I64(after & ((UINT64_C(1) << RANK_SHIFT) - 1)), DB_I64(limit + 1)),
-                 &rows);
-    if (e)
-        return e;
+    TRY(group_get(tx, group, viewer, arena, &g));
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT " ACCOUNT_CARD_COLUMNS ", m.role, m.joined_seq, "
+                "m.joined_id FROM group_members m JOIN accounts a ON a.id = m.account_id "
+                "WHERE m.group_id = $1 AND m.left_seq IS NULL "
+                "AND (m.role, m.joined_seq) > ($2, $3) AND a.state = 0 "
+                "ORDER BY m.role, m.joined_seq LIMIT $4",
+                DB_ARGS(DB_I64(group), DB_I64(after >> RANK_SHIFT),
+                        DB_I64(after & ((UINT64_C(1) << RANK_SHIFT) - 1)), DB_I64(limit + 1)));
     while (*n < limit && db_next(&rows))
         read_member(&rows, arena, &out[(*n)++]);
     if (*n > 0 && *n == limit && db_next(&rows)) /* one more than the page: there is a next one */
@@ -394,16 +358,13 @@ enum err group_member_list(struct tx *tx, uint64_t group, uint64_t viewer, uint6
 enum err group_invitation_list(struct tx *tx, uint64_t account, uint64_t below, size_t limit,
                                struct arena *arena, struct group_invitation *out, size_t *n)
 {
-    struct db_rows rows;
     *n = 0;
-    enum err e = tx_query(tx,
-                          "SELECT g.id, g.name, g.member_count, i.invited_by, i.created_at "
-                          "FROM group_invitations i JOIN groups g ON g.id = i.group_id "
-                          "WHERE i.account_id = $1 AND i.group_id < $2 "
-                          "ORDER BY i.group_id DESC LIMIT $3",
-                          DB_ARGS(DB_I64(account), DB_BELOW(below), DB_I64(limit)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT g.id, g.name, g.member_count, i.invited_by, i.created_at "
+                                  "FROM group_invitations i JOIN groups g ON g.id = i.group_id "
+                                  "WHERE i.account_id = $1 AND i.group_id < $2 "
+                                  "ORDER BY i.group_id DESC LIMIT $3",
+                                  DB_ARGS(DB_I64(account), DB_BELOW(below), DB_I64(limit)));
     for (; *n < limit && db_next(&rows); (*n)++)
         out[*n] = (struct group_invitation){.group = db_id(&rows, 0),
                                             .name = arena_str(arena, db_text(&rows, 1)),
@@ -424,16 +385,13 @@ struct ending {
 static enum err read_endings(struct tx *tx, uint64_t account, size_t max, struct ending *out,
                              size_t *n)
 {
-    struct db_rows rows;
     *n = 0;
-    enum err e = tx_query(tx,
-                          "SELECT m.group_id, m.role, g.kind FROM group_members m "
-                          "JOIN groups g ON g.id = m.group_id "
-                          "WHERE m.account_id = $1 AND m.left_seq IS NULL "
-                          "ORDER BY m.group_id LIMIT $2",
-                          DB_ARGS(DB_I64(account), DB_I64(max)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT m.group_id, m.role, g.kind FROM group_members m "
+                                  "JOIN groups g ON g.id = m.group_id "
+                                  "WHERE m.account_id = $1 AND m.left_seq IS NULL "
+                                  "ORDER BY m.group_id LIMIT $2",
+                                  DB_ARGS(DB_I64(account), DB_I64(max)));
     while (*n < max && db_next(&rows))
         out[(*n)++] = (struct ending){.group = db_id(&rows, 0),
                                       .role = (enum group_role)db_i64(&rows, 1),
@@ -447,16 +405,16 @@ enum err group_purge_slice(struct tx *tx, uint64_t account, size_t max, size_t *
     int64_t withdrawn = 0;
     if (max > PURGE_MAX)
         max = PURGE_MAX;
-    enum err e = read_endings(tx, account, max, endings, found);
-    for (size_t i = 0; !e && i < *found; i++)
-        e = end_membership(tx, endings[i].group, account, endings[i].role, endings[i].chat,
-                           account);
-    if (e || *found > 0)
-        return e;
-    e = tx_exec(tx,
-                "DELETE FROM group_invitations WHERE account_id = $1 AND group_id IN "
-                "(SELECT group_id FROM group_invitations WHERE account_id = $1 LIMIT $2)",
-                DB_ARGS(DB_I64(account), DB_I64(max)), &withdrawn);
+    TRY(read_endings(tx, account, max, endings, found));
+    for (size_t i = 0; i < *found; i++)
+        TRY(end_membership(tx, endings[i].group, account, endings[i].role, endings[i].chat,
+                           account));
+    if (*found > 0)
+        return OK;
+    enum err e = tx_exec(tx,
+                         "DELETE FROM group_invitations WHERE account_id = $1 AND group_id IN "
+                         "(SELECT group_id FROM group_invitations WHERE account_id = $1 LIMIT $2)",
+                         DB_ARGS(DB_I64(account), DB_I64(max)), &withdrawn);
     *found = (size_t)withdrawn;
     return e;
 }

@@ -23,9 +23,7 @@
 
 static enum err check_new(struct tx *tx, const struct message_new *in)
 {
-    enum err e = text_check(tx, in->body, "body", MESSAGE_MAX_CHARS, TEXT_FREE);
-    if (e)
-        return e;
+    TRY(text_check(tx, in->body, "body", MESSAGE_MAX_CHARS, TEXT_FREE));
     if (in->mention_count > MESSAGE_MENTIONS_MAX)
         return tx_fail(tx, ERR_INVALID, "at most %d mentions", MESSAGE_MENTIONS_MAX);
     if (!in->client_id.ptr)
@@ -66,22 +64,19 @@ static void read_message(struct db_rows *rows, uint64_t group, struct arena *are
 static enum err find_sent(struct tx *tx, const struct message_new *in, struct arena *arena,
                           struct group_entry *out, bool *same)
 {
-    struct db_rows rows;
-    enum err e =
-        tx_query(tx,
-                 "SELECT " MESSAGE_COLUMNS ", sent_hash "
-                 "FROM group_log WHERE group_id = $1 AND author_id = $2 AND client_id = $3",
-                 DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_TEXT(in->client_id)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT " MESSAGE_COLUMNS ", sent_hash "
+                "FROM group_log WHERE group_id = $1 AND author_id = $2 AND client_id = $3",
+                DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_TEXT(in->client_id)));
     bool found = db_next(&rows);
     if (found) {
         read_message(&rows, in->group, arena, out);
         /* Of a deleted message nothing is left to compare with. */
         *same = db_is_null(&rows, 7) || db_i64(&rows, 7) == hash_of(in->body);
     }
-    e = db_rows_done(&rows);
-    return e ? e : found ? OK : ERR_NOT_FOUND;
+    TRY(db_rows_done(&rows));
+    return found ? OK : ERR_NOT_FOUND;
 }
 
 /* A chat takes nothing new when one of the two is gone or blocks the other. */
@@ -92,15 +87,13 @@ static enum err check_chat(struct tx *tx, const struct group *g, uint64_t author
     int64_t blocks = 0;
     if (g->member_count < 2)
         return tx_fail(tx, ERR_FORBIDDEN, "the other account is gone");
-    enum err e = tx_get_i64(tx,
-                            "SELECT COUNT(*) FROM group_members o JOIN blocks b "
-                            "ON (b.blocker_id = o.account_id AND b.blocked_id = $2) "
-                            "OR (b.blocker_id = $2 AND b.blocked_id = o.account_id) "
-                            "WHERE o.group_id = $1 AND o.account_id <> $2",
-                            DB_ARGS(DB_I64(g->id), DB_I64(author)), &blocks);
-    if (!e && blocks)
-        e = tx_fail(tx, ERR_FORBIDDEN, "a block lies between the two accounts");
-    return e;
+    TRY(tx_get_i64(tx,
+                   "SELECT COUNT(*) FROM group_members o JOIN blocks b "
+                   "ON (b.blocker_id = o.account_id AND b.blocked_id = $2) "
+                   "OR (b.blocker_id = $2 AND b.blocked_id = o.account_id) "
+                   "WHERE o.group_id = $1 AND o.account_id <> $2",
+                   DB_ARGS(DB_I64(g->id), DB_I64(author)), &blocks));
+    return blocks ? tx_fail(tx, ERR_FORBIDDEN, "a block lies between the two accounts") : OK;
 }
 
 /* The group's row was not changed: why not? */
@@ -109,17 +102,15 @@ static enum err explain_refusal(struct tx *tx, const struct message_new *in, str
 {
     struct group g;
     bool same = false;
-    enum err e = group_get(tx, in->group, in->author, arena, &g);
-    if (e)
-        return e;
-    e = in->client_id.ptr ? find_sent(tx, in, arena, out, &same) : ERR_NOT_FOUND;
+    TRY(group_get(tx, in->group, in->author, arena, &g));
+    enum err e = in->client_id.ptr ? find_sent(tx, in, arena, out, &same) : ERR_NOT_FOUND;
     if (!e && !same)
         return tx_fail(tx, ERR_INVALID, "this client_id was used with another body");
     *repeated = !e;
     if (e != ERR_NOT_FOUND)
         return e;
-    e = check_chat(tx, &g, in->author);
-    return e ? e : tx_fail(tx, ERR_FORBIDDEN, "the account may not write");
+    TRY(check_chat(tx, &g, in->author));
+    return tx_fail(tx, ERR_FORBIDDEN, "the account may not write");
 }
 
 static enum err mention(struct tx *tx, const struct message_new *in, uint64_t event, int64_t seq)
@@ -136,16 +127,14 @@ static enum err mention(struct tx *tx, const struct message_new *in, uint64_t ev
     if (n == 0)
         return OK;
     int64_t written = 0;
-    enum err e = tx_exec(tx,
-                         "INSERT INTO group_mentions (account_id, group_id, seq) "
-                         "SELECT m.account_id, m.group_id, $2 FROM ids($3) AS i "
-                         "CROSS JOIN group_members m WHERE m.group_id = $1 "
-                         "AND m.account_id = i.id AND m.left_seq IS NULL",
-                         DB_ARGS(DB_I64(in->group), DB_I64(seq), DB_IDS(ids, n)), &written);
-    if (!e && written != (int64_t)n)
-        e = tx_fail(tx, ERR_INVALID, "only members can be mentioned");
-    if (e)
-        return e;
+    TRY(tx_exec(tx,
+                "INSERT INTO group_mentions (account_id, group_id, seq) "
+                "SELECT m.account_id, m.group_id, $2 FROM ids($3) AS i "
+                "CROSS JOIN group_members m WHERE m.group_id = $1 "
+                "AND m.account_id = i.id AND m.left_seq IS NULL",
+                DB_ARGS(DB_I64(in->group), DB_I64(seq), DB_IDS(ids, n)), &written));
+    if (written != (int64_t)n)
+        return tx_fail(tx, ERR_INVALID, "only members can be mentioned");
     return outbox_emit(tx, (struct event){.id = event,
                                           .type = EVENT_GROUP_MENTIONS,
                                           .actor = in->group,
@@ -199,13 +188,11 @@ static enum err take_number(struct tx *tx, const struct message_new *in, uint64_
     if (!tx->db->shared)
         return tx_get_numbers(tx, "UPDATE groups SET " COUNTED ", " LATEST " " ALLOWED, args, 4,
                               number, 2);
-    enum err e = tx_get_numbers(tx, take_number_sql, args, 3, number, 2);
-    if (!e)
-        e = tx_exec(tx,
-                    "UPDATE groups SET last_id = CASE WHEN last_id < $2 THEN $2 ELSE last_id END "
-                    "WHERE id = $1",
-                    DB_ARGS(DB_I64(in->group), DB_I64(event)), NULL);
-    return e;
+    TRY(tx_get_numbers(tx, take_number_sql, args, 3, number, 2));
+    return tx_exec(tx,
+                   "UPDATE groups SET last_id = CASE WHEN last_id < $2 THEN $2 ELSE last_id END "
+                   "WHERE id = $1",
+                   DB_ARGS(DB_I64(in->group), DB_I64(event)), NULL);
 }
 
 enum err message_send(struct tx *tx, const struct message_new *in, struct arena *arena,
@@ -213,34 +200,28 @@ enum err message_send(struct tx *tx, const struct message_new *in, struct arena 
 {
     int64_t number[2];
     *repeated = false;
-    enum err e = check_new(tx, in);
-    if (e)
-        return e;
+    TRY(check_new(tx, in));
     uint64_t mentions = in->mention_count ? id_next(tx->ids) : 0, event = id_next(tx->ids);
-    e = take_number(tx, in, event, number);
+    enum err e = take_number(tx, in, event, number);
     if (e == ERR_NOT_FOUND)
         return explain_refusal(tx, in, arena, out, repeated);
     if (e)
         return e;
     int64_t seq = number[0], messages = number[1], now_ms = clock_wall_ms(tx->ids->clock);
     bool named = in->client_id.ptr != NULL;
-    e = tx_exec(tx,
+    TRY(tx_exec(tx,
                 "INSERT INTO group_log (group_id, seq, kind, author_id, client_id, body, messages, "
                 "sent_hash, created_at) VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8)",
                 DB_ARGS(DB_I64(in->group), DB_I64(seq), DB_I64(in->author),
                         DB_TEXT_OR_NULL(in->client_id), DB_TEXT(in->body), DB_I64(messages),
                         named ? DB_I64(hash_of(in->body)) : DB_NULL, DB_I64(now_ms)),
-                NULL);
-    if (!e)
-        e = tx_exec(tx,
-                    "UPDATE group_members SET read_seq = $3, read_count = $4 "
-                    "WHERE group_id = $1 AND account_id = $2",
-                    DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_I64(seq), DB_I64(messages)),
-                    NULL);
-    if (!e)
-        e = mention(tx, in, mentions, seq);
-    if (e)
-        return e;
+                NULL));
+    TRY(tx_exec(tx,
+                "UPDATE group_members SET read_seq = $3, read_count = $4 "
+                "WHERE group_id = $1 AND account_id = $2",
+                DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_I64(seq), DB_I64(messages)),
+                NULL));
+    TRY(mention(tx, in, mentions, seq));
     *out = (struct group_entry){
         .group = in->group,
         .author = in->author,
@@ -263,26 +244,19 @@ enum err message_send(struct tx *tx, const struct message_new *in, struct arena 
 static enum err find_message(struct tx *tx, uint64_t group, int64_t seq, uint64_t member,
                              struct arena *arena, struct group *g, struct group_entry *out)
 {
-    struct db_rows rows;
     *out = (struct group_entry){0};
-    enum err e = group_get(tx, group, member, arena, g);
-    if (e)
-        return e;
-    e = tx_query(tx,
-                 "SELECT " MESSAGE_COLUMNS " FROM group_log "
-                 "WHERE group_id = $1 AND seq = $2 AND kind = 0",
-                 DB_ARGS(DB_I64(group), DB_I64(seq)), &rows);
-    if (e)
-        return e;
+    TRY(group_get(tx, group, member, arena, g));
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT " MESSAGE_COLUMNS " FROM group_log "
+                                  "WHERE group_id = $1 AND seq = $2 AND kind = 0",
+                                  DB_ARGS(DB_I64(group), DB_I64(seq)));
     bool found = db_next(&rows);
     if (found)
         read_message(&rows, group, arena, out);
-    e = db_rows_done(&rows);
+    TRY(db_rows_done(&rows));
     bool seen = found && (g->history == GROUP_HISTORY_ALL || seq >= g->joined_seq ||
                           out->author == member); /* one's own of an earlier membership, too */
-    if (!e && !seen)
-        e = tx_fail(tx, ERR_NOT_FOUND, "no such message");
-    return e;
+    return seen ? OK : tx_fail(tx, ERR_NOT_FOUND, "no such message");
 }
 
 enum err message_edit(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor, struct str body,
@@ -290,24 +264,19 @@ enum err message_edit(struct tx *tx, uint64_t group, int64_t seq, uint64_t edito
 {
     struct group g;
     struct group_appended at;
-    enum err e = text_check(tx, body, "body", MESSAGE_MAX_CHARS, TEXT_FREE);
-    if (!e)
-        e = find_message(tx, group, seq, editor, arena, &g, out);
-    if (e)
-        return e;
+    TRY(text_check(tx, body, "body", MESSAGE_MAX_CHARS, TEXT_FREE));
+    TRY(find_message(tx, group, seq, editor, arena, &g, out));
     if (out->author != editor)
         return tx_fail(tx, ERR_FORBIDDEN, "only its author may edit a message");
     if (out->deleted)
         return tx_fail(tx, ERR_CONFLICT, "the message is deleted");
-    e = check_chat(tx, &g, editor);
-    if (e || str_eq(out->body, body)) /* the same again: nothing became true */
-        return e;
-    e = group_append(tx,
+    TRY(check_chat(tx, &g, editor));
+    if (str_eq(out->body, body))
+        return OK; /* the same again: nothing became true */
+    TRY(group_append(tx,
                      &(struct group_append){
                          .group = group, .author = editor, .kind = ENTRY_EDIT, .target_seq = seq},
-                     &at);
-    if (e)
-        return e;
+                     &at));
     out->body = body;
     out->edited_at_ms = at.at_ms;
     return tx_exec(
@@ -319,14 +288,12 @@ enum err message_edit(struct tx *tx, uint64_t group, int64_t seq, uint64_t edito
 
 static enum err erase(struct tx *tx, uint64_t group, int64_t seq, int64_t now_ms)
 {
-    enum err e = tx_exec(tx,
-                         "UPDATE group_log SET body = NULL, sent_hash = NULL, deleted_at = $3 "
-                         "WHERE group_id = $1 AND seq = $2",
-                         DB_ARGS(DB_I64(group), DB_I64(seq), DB_I64(now_ms)), NULL);
-    if (!e)
-        e = tx_exec(tx, "DELETE FROM group_mentions WHERE group_id = $1 AND seq = $2",
-                    DB_ARGS(DB_I64(group), DB_I64(seq)), NULL);
-    return e;
+    TRY(tx_exec(tx,
+                "UPDATE group_log SET body = NULL, sent_hash = NULL, deleted_at = $3 "
+                "WHERE group_id = $1 AND seq = $2",
+                DB_ARGS(DB_I64(group), DB_I64(seq), DB_I64(now_ms)), NULL));
+    return tx_exec(tx, "DELETE FROM group_mentions WHERE group_id = $1 AND seq = $2",
+                   DB_ARGS(DB_I64(group), DB_I64(seq)), NULL);
 }
 
 enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor,
@@ -334,9 +301,7 @@ enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t edi
 {
     struct group g;
     struct group_appended at;
-    enum err e = find_message(tx, group, seq, editor, arena, &g, out);
-    if (e)
-        return e;
+    TRY(find_message(tx, group, seq, editor, arena, &g, out));
     bool own = out->author == editor;
     if (!own && g.role == GROUP_MEMBER)
         return tx_fail(tx, ERR_FORBIDDEN, "only its author and the group's admins may delete it");
@@ -344,13 +309,13 @@ enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t edi
         return tx_fail(tx, ERR_NOT_FOUND, "no such message");
     out->body = (struct str){NULL, 0};
     out->deleted = true;
-    e = group_append(tx,
+    TRY(group_append(tx,
                      &(struct group_append){.group = group,
                                             .author = editor,
                                             .kind = own ? ENTRY_DELETE : ENTRY_MODERATION,
                                             .target_seq = seq},
-                     &at);
-    return e ? e : erase(tx, group, seq, at.at_ms);
+                     &at));
+    return erase(tx, group, seq, at.at_ms);
 }
 
 enum err message_mentioned(struct tx *tx, uint64_t group, int64_t seq,

@@ -82,9 +82,9 @@ static enum err time_field(struct import *im, const json_t *line, int64_t *at_ms
 {
     struct str text;
     *at_ms = 0;
-    enum err e = text_field(im, line, "created_at", false, &text);
-    if (e || !text.ptr)
-        return e;
+    TRY(text_field(im, line, "created_at", false, &text));
+    if (!text.ptr)
+        return OK;
     if (!time_parse(text, at_ms))
         return refuse(im, "created_at is not an RFC 3339 time");
     if (*at_ms < ID_EPOCH_MS)
@@ -161,11 +161,8 @@ static enum err row_id(struct import *im, const json_t *line, const char *sql, u
 {
     int64_t at_ms;
     *present = false;
-    enum err e = id_field(im, line, "id", false, id);
-    if (!e)
-        e = time_field(im, line, &at_ms);
-    if (e)
-        return e;
+    TRY(id_field(im, line, "id", false, id));
+    TRY(time_field(im, line, &at_ms));
     if (*id)
         return exists(im, sql, DB_I64(*id), present);
     if (at_ms)
@@ -187,11 +184,8 @@ static enum err account_id(struct import *im, const json_t *line, struct str use
 {
     int64_t at_ms;
     bool same;
-    enum err e = id_field(im, line, "id", false, id);
-    if (!e)
-        e = time_field(im, line, &at_ms);
-    if (e)
-        return e;
+    TRY(id_field(im, line, "id", false, id));
+    TRY(time_field(im, line, &at_ms));
     if (*id)
         return exists(im, "SELECT id FROM accounts WHERE id = $1", DB_I64(*id), present);
     if (at_ms)
@@ -207,46 +201,37 @@ static enum err import_account(struct import *im, const json_t *line)
     char name[USERNAME_MAX];
     struct str key = {name, 0};
     bool present = false;
-    enum err e = text_field(im, line, "username", true, &in.username);
-    if (!e)
-        e = text_field(im, line, "password", false, &password);
-    if (!e && password.ptr)
-        e = refuse(im, "password was not hashed");
-    if (!e)
-        e = text_field(im, line, "password_hash", false, &in.password_hash);
-    if (!e && in.password_hash.ptr &&
+    TRY(text_field(im, line, "username", true, &in.username));
+    TRY(text_field(im, line, "password", false, &password));
+    if (password.ptr)
+        return refuse(im, "password was not hashed");
+    TRY(text_field(im, line, "password_hash", false, &in.password_hash));
+    if (in.password_hash.ptr &&
         (!str_starts(in.password_hash, STR("$argon2id$")) || in.password_hash.len > HASH_TEXT_MAX))
-        e = refuse(im, "password_hash must be an argon2id hash ($argon2id$…)");
-    const struct {
-        const char *name;
-        struct str *to;
-    } texts[] = {{"display_name", &in.display_name},
-                 {"bio", &in.bio},
-                 {"avatar_url", &in.avatar_url},
-                 {"email", &in.email}};
-    for (size_t i = 0; !e && i < COUNT_OF(texts); i++)
-        e = text_field(im, line, texts[i].name, false, texts[i].to);
-    if (!e && username_normalize(in.username, name, &key.len))
-        e = exists(im, "SELECT id FROM accounts WHERE username = $1", DB_TEXT(key), &present);
-    if (!e && !present)
-        e = account_id(im, line, key, &in.id, &present);
-    if (e || present)
-        return e ? e : count(&im->result->repeated);
+        return refuse(im, "password_hash must be an argon2id hash ($argon2id$…)");
+    TRY(text_field(im, line, "display_name", false, &in.display_name));
+    TRY(text_field(im, line, "bio", false, &in.bio));
+    TRY(text_field(im, line, "avatar_url", false, &in.avatar_url));
+    TRY(text_field(im, line, "email", false, &in.email));
+    if (username_normalize(in.username, name, &key.len))
+        TRY(exists(im, "SELECT id FROM accounts WHERE username = $1", DB_TEXT(key), &present));
+    if (!present)
+        TRY(account_id(im, line, key, &in.id, &present));
+    if (present)
+        return count(&im->result->repeated);
     uint64_t id;
-    e = account_create(im->tx, &in, &id);
-    return e ? e : count(&im->result->accounts);
+    TRY(account_create(im->tx, &in, &id));
+    return count(&im->result->accounts);
 }
 
 static enum err import_follow(struct import *im, const json_t *line)
 {
     uint64_t follower = 0, followee = 0;
     bool changed = false;
-    enum err e = account_field(im, line, "follower", &follower);
-    if (!e)
-        e = account_field(im, line, "followee", &followee);
-    if (!e)
-        e = follow_create(im->tx, follower, followee, im->policy, &changed);
-    return e ? e : count(changed ? &im->result->follows : &im->result->repeated);
+    TRY(account_field(im, line, "follower", &follower));
+    TRY(account_field(im, line, "followee", &followee));
+    TRY(follow_create(im->tx, follower, followee, im->policy, &changed));
+    return count(changed ? &im->result->follows : &im->result->repeated);
 }
 
 static enum err import_post(struct import *im, const json_t *line)
@@ -254,17 +239,13 @@ static enum err import_post(struct import *im, const json_t *line)
     struct post_new in = {0};
     struct post_card card;
     bool present = false;
-    enum err e = account_field(im, line, "author", &in.author);
-    if (!e)
-        e = text_field(im, line, "caption", true, &in.caption);
-    if (!e)
-        e = row_id(im, line, "SELECT author_id, caption FROM posts WHERE id = $1", in.author,
-                   in.caption, &in.id, &present);
-    if (e || present)
-        return e ? e : count(&im->result->repeated);
-    e = post_create(im->tx, &in, &im->arena, &card);
-    if (e)
-        return e;
+    TRY(account_field(im, line, "author", &in.author));
+    TRY(text_field(im, line, "caption", true, &in.caption));
+    TRY(row_id(im, line, "SELECT author_id, caption FROM posts WHERE id = $1", in.author,
+               in.caption, &in.id, &present));
+    if (present)
+        return count(&im->result->repeated);
+    TRY(post_create(im->tx, &in, &im->arena, &card));
     /* The card dies with the line, before the commit hook could look at it. */
     im->tx->events.items[im->tx->events.count - 1].card = NULL;
     return count(&im->result->posts);
@@ -274,12 +255,10 @@ static enum err import_like(struct import *im, const json_t *line)
 {
     uint64_t account = 0, post = 0;
     bool changed = false;
-    enum err e = account_field(im, line, "account", &account);
-    if (!e)
-        e = id_field(im, line, "post", true, &post);
-    if (!e)
-        e = post_like(im->tx, post, account, true, clock_wall_ms(im->tx->ids->clock), &changed);
-    return e ? e : count(changed ? &im->result->likes : &im->result->repeated);
+    TRY(account_field(im, line, "account", &account));
+    TRY(id_field(im, line, "post", true, &post));
+    TRY(post_like(im->tx, post, account, true, clock_wall_ms(im->tx->ids->clock), &changed));
+    return count(changed ? &im->result->likes : &im->result->repeated);
 }
 
 static enum err import_comment(struct import *im, const json_t *line)
@@ -288,18 +267,15 @@ static enum err import_comment(struct import *im, const json_t *line)
     struct comment comment;
     struct str body = {0};
     bool present = false;
-    enum err e = account_field(im, line, "author", &author);
-    if (!e)
-        e = id_field(im, line, "post", true, &post);
-    if (!e)
-        e = text_field(im, line, "body", true, &body);
-    if (!e)
-        e = row_id(im, line, "SELECT author_id, body FROM comments WHERE id = $1", author, body,
-                   &id, &present);
-    if (e || present)
-        return e ? e : count(&im->result->repeated);
-    e = comment_create(im->tx, id, post, author, body, &im->arena, &comment);
-    return e ? e : count(&im->result->comments);
+    TRY(account_field(im, line, "author", &author));
+    TRY(id_field(im, line, "post", true, &post));
+    TRY(text_field(im, line, "body", true, &body));
+    TRY(row_id(im, line, "SELECT author_id, body FROM comments WHERE id = $1", author, body, &id,
+               &present));
+    if (present)
+        return count(&im->result->repeated);
+    TRY(comment_create(im->tx, id, post, author, body, &im->arena, &comment));
+    return count(&im->result->comments);
 }
 
 static const struct {

@@ -17,17 +17,14 @@
 enum err inbox_from_truth(struct tx *tx, uint64_t account, uint64_t below, bool archived,
                           size_t limit, uint64_t *groups, uint64_t *activities, size_t *n)
 {
-    struct db_rows rows;
     *n = 0;
-    enum err e = tx_query(
+    struct db_rows rows = tx_rows(
         tx,
         "SELECT s.id, s.activity FROM (SELECT g.id AS id, CASE WHEN m.joined_id > g.last_id "
         "THEN m.joined_id ELSE g.last_id END AS activity FROM group_members m "
         "JOIN groups g ON g.id = m.group_id WHERE m.account_id = $1 AND m.left_seq IS NULL "
         "AND m.archived = $3) AS s WHERE s.activity < $2 ORDER BY s.activity DESC LIMIT $4",
-        DB_ARGS(DB_I64(account), DB_BELOW(below), DB_I64(archived), DB_I64(limit)), &rows);
-    if (e)
-        return e;
+        DB_ARGS(DB_I64(account), DB_BELOW(below), DB_I64(archived), DB_I64(limit)));
     while (*n < limit && db_next(&rows)) {
         groups[*n] = db_id(&rows, 0);
         activities[*n] = db_id(&rows, 1);
@@ -39,16 +36,13 @@ enum err inbox_from_truth(struct tx *tx, uint64_t account, uint64_t below, bool 
 enum err inbox_all_from_truth(struct tx *tx, uint64_t account, struct inbox_entry *out, size_t max,
                               size_t *n)
 {
-    struct db_rows rows;
     *n = 0;
-    enum err e = tx_query(
+    struct db_rows rows = tx_rows(
         tx,
         "SELECT g.id, CASE WHEN m.joined_id > g.last_id THEN m.joined_id ELSE g.last_id END AS "
         "activity FROM group_members m JOIN groups g ON g.id = m.group_id "
         "WHERE m.account_id = $1 AND m.left_seq IS NULL ORDER BY activity DESC LIMIT $2",
-        DB_ARGS(DB_I64(account), DB_I64(max)), &rows);
-    if (e)
-        return e;
+        DB_ARGS(DB_I64(account), DB_I64(max)));
     while (*n < max && db_next(&rows))
         out[(*n)++] = (struct inbox_entry){db_id(&rows, 0), db_id(&rows, 1)};
     return db_rows_done(&rows);
@@ -83,13 +77,12 @@ static void read_item(struct db_rows *rows, struct arena *arena, struct inbox_it
 enum err inbox_items(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
                      struct arena *arena, struct inbox_item *out, size_t *count)
 {
-    struct db_rows rows;
     *count = 0;
     CHECK(n <= INBOX_LIMIT_MAX);
     if (n == 0)
         return OK;
     /* CROSS JOIN: SQLite then takes the tables in this order, and looks at no other group. */
-    enum err e = tx_query(
+    struct db_rows rows = tx_rows(
         tx,
         "SELECT " GROUP_COLUMNS ", (SELECT COUNT(*) FROM (SELECT 1 FROM group_mentions x "
         "WHERE x.account_id = m.account_id AND x.group_id = m.group_id AND x.seq > m.read_seq "
@@ -97,9 +90,7 @@ enum err inbox_items(struct tx *tx, uint64_t account, const uint64_t *groups, si
         "l.deleted_at FROM ids($2) AS i CROSS JOIN group_members m CROSS JOIN groups g " GROUP_PEER
         "LEFT JOIN group_log l ON l.group_id = g.id AND l.seq = g.last_seq "
         "WHERE m.group_id = i.id AND m.account_id = $1 AND m.left_seq IS NULL AND g.id = i.id",
-        DB_ARGS(DB_I64(account), DB_IDS(groups, n), DB_I64(INBOX_MENTIONS_MAX)), &rows);
-    if (e)
-        return e;
+        DB_ARGS(DB_I64(account), DB_IDS(groups, n), DB_I64(INBOX_MENTIONS_MAX)));
     /* They come in any order, and are wanted in that of `groups`. */
     struct inbox_item *found = ARENA_ARRAY(arena, struct inbox_item, n);
     while (db_next(&rows)) {
@@ -112,7 +103,7 @@ enum err inbox_items(struct tx *tx, uint64_t account, const uint64_t *groups, si
             }
         }
     }
-    e = db_rows_done(&rows);
+    enum err e = db_rows_done(&rows);
     for (size_t i = 0; !e && i < n; i++) {
         if (found[i].group.id)
             out[(*count)++] = found[i];
@@ -123,19 +114,17 @@ enum err inbox_items(struct tx *tx, uint64_t account, const uint64_t *groups, si
 enum err inbox_marks(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
                      struct group_mark *out, size_t *count)
 {
-    struct db_rows rows;
     *count = 0;
     CHECK(n <= INBOX_LIMIT_MAX);
     if (n == 0)
         return OK;
-    enum err e = tx_query(tx,
-                          "SELECT g.id, g.seq, m.read_seq FROM ids($2) AS i "
-                          "CROSS JOIN group_members m CROSS JOIN groups g "
-                          "WHERE m.group_id = i.id AND m.account_id = $1 AND m.left_seq IS NULL "
-                          "AND g.id = i.id",
-                          DB_ARGS(DB_I64(account), DB_IDS(groups, n)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT g.id, g.seq, m.read_seq FROM ids($2) AS i "
+                "CROSS JOIN group_members m CROSS JOIN groups g "
+                "WHERE m.group_id = i.id AND m.account_id = $1 AND m.left_seq IS NULL "
+                "AND g.id = i.id",
+                DB_ARGS(DB_I64(account), DB_IDS(groups, n)));
     while (*count < n && db_next(&rows))
         out[(*count)++] = (struct group_mark){db_id(&rows, 0), db_i64(&rows, 1), db_i64(&rows, 2)};
     return db_rows_done(&rows);
@@ -152,17 +141,14 @@ static size_t find_account(const uint64_t *accounts, size_t n, uint64_t account)
 enum err group_reach(struct tx *tx, uint64_t group, const uint64_t *accounts, size_t n,
                      int64_t *reach, bool *is_member)
 {
-    struct db_rows rows;
     CHECK(n <= GROUP_REACH_MAX);
     memset(reach, 0, n * sizeof *reach);
     memset(is_member, 0, n * sizeof *is_member);
-    enum err e = tx_query(tx,
-                          "SELECT m.account_id, g.seq, m.left_seq FROM ids($2) AS i "
-                          "CROSS JOIN group_members m CROSS JOIN groups g "
-                          "WHERE m.group_id = $1 AND m.account_id = i.id AND g.id = $1",
-                          DB_ARGS(DB_I64(group), DB_IDS(accounts, n)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT m.account_id, g.seq, m.left_seq FROM ids($2) AS i "
+                                  "CROSS JOIN group_members m CROSS JOIN groups g "
+                                  "WHERE m.group_id = $1 AND m.account_id = i.id AND g.id = $1",
+                                  DB_ARGS(DB_I64(group), DB_IDS(accounts, n)));
     while (db_next(&rows)) {
         size_t i = find_account(accounts, n, db_id(&rows, 0));
         if (i == n)

@@ -5,12 +5,9 @@
 
 enum err meta_get(struct tx *tx, struct str name, uint64_t *value)
 {
-    struct db_rows rows;
     *value = 0;
-    enum err e =
-        tx_query(tx, "SELECT value FROM meta WHERE name = $1", DB_ARGS(DB_TEXT(name)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx, "SELECT value FROM meta WHERE name = $1", DB_ARGS(DB_TEXT(name)));
     if (db_next(&rows) && !str_parse_u64(db_text(&rows, 0), value))
         *value = 0;
     return db_rows_done(&rows);

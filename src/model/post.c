@@ -53,16 +53,13 @@ void post_first_statement(struct db_job *job, uint64_t author)
 static enum err count_post_and_tell(struct tx *tx, const struct post_new *in, struct arena *arena,
                                     int64_t *celebrity)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx, count_and_tell_sql, DB_ARGS(DB_I64(in->author)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx, count_and_tell_sql, DB_ARGS(DB_I64(in->author)));
     bool found = db_next(&rows);
     if (found) {
         *celebrity = db_i64(&rows, 0);
         account_card_read(&rows, 1, arena, in->author_card);
     }
-    e = db_rows_done(&rows);
+    enum err e = db_rows_done(&rows);
     return !e && !found ? ERR_NOT_FOUND : e;
 }
 
@@ -77,23 +74,19 @@ static enum err count_post(struct tx *tx, uint64_t author, int64_t *celebrity)
 enum err post_create(struct tx *tx, const struct post_new *in, struct arena *arena,
                      struct post_card *out)
 {
-    enum err e = check_caption(tx, in->caption);
-    if (e)
-        return e;
+    TRY(check_caption(tx, in->caption));
     int64_t celebrity;
-    e = in->author_card ? count_post_and_tell(tx, in, arena, &celebrity)
-                        : count_post(tx, in->author, &celebrity);
+    enum err e = in->author_card ? count_post_and_tell(tx, in, arena, &celebrity)
+                                 : count_post(tx, in->author, &celebrity);
     if (e == ERR_NOT_FOUND)
         return tx_fail(tx, ERR_FORBIDDEN, "the account may not post");
     if (e)
         return e;
     uint64_t id = in->id ? in->id : id_next(tx->ids);
     enum delivery delivery = celebrity ? DELIVERY_PULL : DELIVERY_PUSH;
-    e = tx_exec(tx, "INSERT INTO posts (id, author_id, caption, delivery) VALUES ($1, $2, $3, $4)",
+    TRY(tx_exec(tx, "INSERT INTO posts (id, author_id, caption, delivery) VALUES ($1, $2, $3, $4)",
                 DB_ARGS(DB_I64(id), DB_I64(in->author), DB_TEXT(in->caption), DB_I64(delivery)),
-                NULL);
-    if (e)
-        return e;
+                NULL));
     struct post_card *card = ARENA_NEW(arena, struct post_card);
     *card = (struct post_card){.id = id,
                                .author = in->author,
@@ -117,26 +110,21 @@ static enum err no_such_post(struct tx *tx)
 enum err post_get(struct tx *tx, uint64_t id, uint64_t viewer, struct arena *arena,
                   struct post_card *out)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT " POST_COLUMNS ", a.state "
-                          "FROM posts p JOIN accounts a ON a.id = p.author_id "
-                          "WHERE p.id = $1 AND p.deleted_at IS NULL",
-                          DB_ARGS(DB_I64(id)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT " POST_COLUMNS ", a.state "
+                                  "FROM posts p JOIN accounts a ON a.id = p.author_id "
+                                  "WHERE p.id = $1 AND p.deleted_at IS NULL",
+                                  DB_ARGS(DB_I64(id)));
     bool shown = db_next(&rows);
     if (shown) {
         read_card(&rows, arena, out);
         shown = db_i64(&rows, 7) == ACCOUNT_ACTIVE || out->author == viewer;
     }
-    e = db_rows_done(&rows);
+    TRY(db_rows_done(&rows));
     bool blocked = false;
-    if (!e && shown && viewer && out->author != viewer)
-        e = block_between(tx, out->author, viewer, &blocked);
-    if (!e && (!shown || blocked))
-        e = no_such_post(tx);
-    return e;
+    if (shown && viewer && out->author != viewer)
+        TRY(block_between(tx, out->author, viewer, &blocked));
+    return shown && !blocked ? OK : no_such_post(tx);
 }
 
 /* The former caption, under the time it was replaced; two edits in one millisecond are told apart.
@@ -144,11 +132,8 @@ enum err post_get(struct tx *tx, uint64_t id, uint64_t viewer, struct arena *are
 static enum err keep_version(struct tx *tx, uint64_t id, int64_t now_ms)
 {
     int64_t latest = 0;
-    enum err e =
-        tx_get_i64(tx, "SELECT COALESCE(MAX(replaced_at), 0) FROM post_versions WHERE post_id = $1",
-                   DB_ARGS(DB_I64(id)), &latest);
-    if (e)
-        return e;
+    TRY(tx_get_i64(tx, "SELECT COALESCE(MAX(replaced_at), 0) FROM post_versions WHERE post_id = $1",
+                   DB_ARGS(DB_I64(id)), &latest));
     return tx_exec(tx,
                    "INSERT INTO post_versions (post_id, replaced_at, caption) "
                    "SELECT id, $2, caption FROM posts WHERE id = $1",
@@ -158,24 +143,18 @@ static enum err keep_version(struct tx *tx, uint64_t id, int64_t now_ms)
 enum err post_edit(struct tx *tx, uint64_t id, uint64_t editor, struct str caption, int64_t now_ms,
                    struct arena *arena, struct post_card *out)
 {
-    enum err e = check_caption(tx, caption);
+    TRY(check_caption(tx, caption));
     struct post_card *card = ARENA_NEW(arena, struct post_card);
-    if (!e)
-        e = post_get(tx, id, editor, arena, card);
-    if (e)
-        return e;
+    TRY(post_get(tx, id, editor, arena, card));
     if (card->author != editor)
         return tx_fail(tx, ERR_FORBIDDEN, "only its author may edit a post");
     if (str_eq(caption, card->caption)) { /* nothing became true */
         *out = *card;
         return OK;
     }
-    e = keep_version(tx, id, now_ms);
-    if (!e)
-        e = tx_exec(tx, "UPDATE posts SET caption = $2, edited_at = $3 WHERE id = $1",
-                    DB_ARGS(DB_I64(id), DB_TEXT(caption), DB_I64(now_ms)), NULL);
-    if (e)
-        return e;
+    TRY(keep_version(tx, id, now_ms));
+    TRY(tx_exec(tx, "UPDATE posts SET caption = $2, edited_at = $3 WHERE id = $1",
+                DB_ARGS(DB_I64(id), DB_TEXT(caption), DB_I64(now_ms)), NULL));
     card->caption = arena_str(arena, caption);
     card->edited_at_ms = now_ms;
     *out = *card;
@@ -233,12 +212,10 @@ enum err post_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms
 static enum err count_like(struct tx *tx, uint64_t id, uint64_t account, bool on)
 {
     int64_t count;
-    enum err e = tx_get_i64(tx,
-                            "UPDATE posts SET like_count = like_count + $2 WHERE id = $1 "
-                            "RETURNING like_count",
-                            DB_ARGS(DB_I64(id), DB_I64(on ? 1 : -1)), &count);
-    if (e)
-        return e;
+    TRY(tx_get_i64(tx,
+                   "UPDATE posts SET like_count = like_count + $2 WHERE id = $1 "
+                   "RETURNING like_count",
+                   DB_ARGS(DB_I64(id), DB_I64(on ? 1 : -1)), &count));
     return outbox_emit(tx, (struct event){.type = on ? EVENT_POST_LIKED : EVENT_POST_UNLIKED,
                                           .actor = account,
                                           .object = id,
@@ -262,13 +239,13 @@ enum err post_like(struct tx *tx, uint64_t id, uint64_t viewer, bool on, int64_t
     uint64_t author;
     int64_t rows = 0;
     *changed = false;
-    enum err e = visible_author(tx, id, viewer, &author);
-    if (e || !on)
-        return e ? e : post_unlike(tx, id, viewer, changed);
-    e = tx_exec(tx,
-                "INSERT INTO likes (post_id, account_id, created_at) VALUES ($1, $2, $3) "
-                "ON CONFLICT DO NOTHING",
-                DB_ARGS(DB_I64(id), DB_I64(viewer), DB_I64(now_ms)), &rows);
+    TRY(visible_author(tx, id, viewer, &author));
+    if (!on)
+        return post_unlike(tx, id, viewer, changed);
+    enum err e = tx_exec(tx,
+                         "INSERT INTO likes (post_id, account_id, created_at) VALUES ($1, $2, $3) "
+                         "ON CONFLICT DO NOTHING",
+                         DB_ARGS(DB_I64(id), DB_I64(viewer), DB_I64(now_ms)), &rows);
     *changed = rows > 0;
     return e || rows == 0 ? e : count_like(tx, id, viewer, true);
 }
@@ -278,19 +255,16 @@ enum err post_likes(struct tx *tx, uint64_t id, uint64_t viewer, uint64_t below,
 {
     uint64_t author;
     *n = 0;
-    enum err e = visible_author(tx, id, viewer, &author);
-    if (e)
-        return e;
-    struct db_rows rows;
-    e = tx_query(
+    TRY(visible_author(tx, id, viewer, &author));
+    struct db_rows rows = tx_rows(
         tx,
         "SELECT " ACCOUNT_CARD_COLUMNS " FROM likes l JOIN accounts a ON a.id = l.account_id "
         "WHERE l.post_id = $1 AND l.account_id < $3 AND a.state = 0 "
         "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $2 AND blocked_id = a.id) "
         "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $2) "
         "ORDER BY l.account_id DESC LIMIT $4",
-        DB_ARGS(DB_I64(id), DB_I64(viewer), DB_BELOW(below), DB_I64(limit)), &rows);
-    return e ? e : account_cards_read(&rows, arena, out, limit, n);
+        DB_ARGS(DB_I64(id), DB_I64(viewer), DB_BELOW(below), DB_I64(limit)));
+    return account_cards_read(&rows, arena, out, limit, n);
 }
 
 /* ---- many at once ---- */
@@ -311,13 +285,10 @@ enum err posts_load(struct tx *tx, const uint64_t *ids, size_t n, struct arena *
         state[i] = CARD_GONE;
     if (n == 0)
         return OK;
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT " POST_COLUMNS " FROM posts p "
-                          "WHERE p.id IN (SELECT id FROM ids($1)) AND p.deleted_at IS NULL",
-                          DB_ARGS(DB_IDS(ids, n)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT " POST_COLUMNS " FROM posts p "
+                                  "WHERE p.id IN (SELECT id FROM ids($1)) AND p.deleted_at IS NULL",
+                                  DB_ARGS(DB_IDS(ids, n)));
     while (db_next(&rows)) {
         uint64_t id = db_id(&rows, 0);
         size_t i = 0;

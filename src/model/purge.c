@@ -35,12 +35,12 @@ static enum err purge_edges(struct tx *tx, uint64_t account, size_t max, bool fo
                                 "ORDER BY follower_id LIMIT $2";
     const char *following_sql = "SELECT followee_id FROM follows WHERE follower_id = $1 "
                                 "ORDER BY followee_id LIMIT $2";
-    enum err e = read_ids(tx, followers ? followers_sql : following_sql, account, max, ids, found);
+    TRY(read_ids(tx, followers ? followers_sql : following_sql, account, max, ids, found));
     bool changed;
-    for (size_t i = 0; !e && i < *found; i++)
-        e = follow_remove_as(tx, followers ? ids[i] : account, followers ? account : ids[i],
-                             FOLLOW_ENDED_ACCOUNT, policy, &changed);
-    return e;
+    for (size_t i = 0; i < *found; i++)
+        TRY(follow_remove_as(tx, followers ? ids[i] : account, followers ? account : ids[i],
+                             FOLLOW_ENDED_ACCOUNT, policy, &changed));
+    return OK;
 }
 
 /* A row that is gone by now (with many writers somebody may have been faster) took its count along;
@@ -48,13 +48,12 @@ static enum err purge_edges(struct tx *tx, uint64_t account, size_t max, bool fo
 static enum err purge_likes(struct tx *tx, uint64_t account, size_t max, size_t *found)
 {
     uint64_t ids[SLICE_MAX];
-    enum err e =
-        read_ids(tx, "SELECT post_id FROM likes WHERE account_id = $1 ORDER BY post_id LIMIT $2",
-                 account, max, ids, found);
+    TRY(read_ids(tx, "SELECT post_id FROM likes WHERE account_id = $1 ORDER BY post_id LIMIT $2",
+                 account, max, ids, found));
     bool changed;
-    for (size_t i = 0; !e && i < *found; i++)
-        e = post_unlike(tx, ids[i], account, &changed);
-    return e;
+    for (size_t i = 0; i < *found; i++)
+        TRY(post_unlike(tx, ids[i], account, &changed));
+    return OK;
 }
 
 /* The row itself says, as it goes, which post it still counts for: 0 when it was deleted already.
@@ -111,27 +110,25 @@ static enum err purge_posts(struct tx *tx, uint64_t account, size_t max, size_t 
         if (e || gone == max)
             return e;
     }
-    e = tx_exec(tx, "DELETE FROM posts WHERE id = $1", DB_ARGS(DB_I64(post)), NULL);
-    if (!e)
-        e = outbox_emit(
-            tx, (struct event){
-                    .type = EVENT_POST_DELETED, .actor = account, .object = post, .value = row[1]});
-    return e;
+    TRY(tx_exec(tx, "DELETE FROM posts WHERE id = $1", DB_ARGS(DB_I64(post)), NULL));
+    return outbox_emit(
+        tx, (struct event){
+                .type = EVENT_POST_DELETED, .actor = account, .object = post, .value = row[1]});
 }
 
 /* `muting`: those whom the account mutes; else those who mute it. */
 static enum err purge_mutes(struct tx *tx, uint64_t account, size_t max, bool muting, size_t *found)
 {
     uint64_t ids[SLICE_MAX];
-    enum err e = read_ids(
-        tx,
-        muting ? "SELECT muted_id FROM mutes WHERE muter_id = $1 ORDER BY muted_id LIMIT $2"
-               : "SELECT muter_id FROM mutes WHERE muted_id = $1 ORDER BY muter_id LIMIT $2",
-        account, max, ids, found);
+    TRY(read_ids(tx,
+                 muting
+                     ? "SELECT muted_id FROM mutes WHERE muter_id = $1 ORDER BY muted_id LIMIT $2"
+                     : "SELECT muter_id FROM mutes WHERE muted_id = $1 ORDER BY muter_id LIMIT $2",
+                 account, max, ids, found));
     bool changed;
-    for (size_t i = 0; !e && i < *found; i++)
-        e = mute_remove(tx, muting ? account : ids[i], muting ? ids[i] : account, &changed);
-    return e;
+    for (size_t i = 0; i < *found; i++)
+        TRY(mute_remove(tx, muting ? account : ids[i], muting ? ids[i] : account, &changed));
+    return OK;
 }
 
 static enum err purge_muting(struct tx *tx, uint64_t account, size_t max, size_t *found)

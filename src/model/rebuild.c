@@ -94,16 +94,16 @@ static enum err rebuild_timeline(struct rebuilding *b, uint64_t viewer, bool *ch
 {
     struct offer before, now;
     uint64_t began = id_next(b->db->ids); /* above every post so far */
-    enum err e = read_offer(b, viewer, &before);
-    if (e || before.floor == UINT64_MAX)
-        return e;
+    TRY(read_offer(b, viewer, &before));
+    if (before.floor == UINT64_MAX)
+        return OK;
     bool truth_failed;
-    e = feed_rebuild(b->views, b->db, viewer, true, &truth_failed);
+    enum err e = feed_rebuild(b->views, b->db, viewer, true, &truth_failed);
     if (e) /* dropped or begun by somebody meanwhile: then it is made from truth anyhow */
         return e == ERR_CONFLICT ? OK : e;
-    e = read_offer(b, viewer, &now);
-    if (e || now.floor == UINT64_MAX)
-        return e;
+    TRY(read_offer(b, viewer, &now));
+    if (now.floor == UINT64_MAX)
+        return OK;
     *changed = differ(&before, &now, before.floor > now.floor ? before.floor : now.floor, began);
     return OK;
 }
@@ -160,10 +160,10 @@ static enum err rebuild_inbox(struct rebuilding *b, uint64_t account, bool *chan
 {
     struct inbox_offer before, now;
     uint64_t began = id_next(b->db->ids); /* above every message so far */
-    enum err e = read_inbox(b, account, &before);
-    if (e || !before.there)
-        return e;
-    e = inbox_rebuild(b->views, b->db, account, true);
+    TRY(read_inbox(b, account, &before));
+    if (!before.there)
+        return OK;
+    enum err e = inbox_rebuild(b->views, b->db, account, true);
     if (e) /* dropped or begun by somebody meanwhile: then it is made from truth anyhow */
         return e == ERR_CONFLICT ? OK : e;
     e = read_inbox(b, account, &now);
@@ -209,13 +209,10 @@ struct people {
 static enum err read_people(struct tx *tx, void *arg)
 {
     struct people *p = arg;
-    struct db_rows rows;
     p->count = 0;
-    enum err e = tx_query(
+    struct db_rows rows = tx_rows(
         tx, "SELECT id, state FROM accounts WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3",
-        DB_ARGS(DB_I64(p->after), DB_I64(p->last), DB_I64(p->max)), &rows);
-    if (e)
-        return e;
+        DB_ARGS(DB_I64(p->after), DB_I64(p->last), DB_I64(p->max)));
     for (; p->count < p->max && db_next(&rows); p->count++) {
         p->rows[p->count].id = db_id(&rows, 0);
         p->rows[p->count].active = db_i64(&rows, 1) == ACCOUNT_ACTIVE;

@@ -7,16 +7,14 @@ enum err session_create(struct tx *tx, uint64_t account, const uint8_t hash[TOKE
                         struct str label, int64_t now_ms, int64_t life_ms, uint64_t *id)
 {
     int64_t ended = 0;
-    enum err e =
-        tx_exec(tx,
+    TRY(tx_exec(tx,
                 "DELETE FROM sessions WHERE account_id = $1 AND (expires_at <= $2 OR id IN "
                 "(SELECT id FROM sessions WHERE account_id = $1 ORDER BY used_at DESC, id DESC "
                 "LIMIT 1000 OFFSET $3))",
-                DB_ARGS(DB_I64(account), DB_I64(now_ms), DB_I64(SESSIONS_MAX - 1)), &ended);
-    if (!e && ended > 0) /* the callers that are remembered by those tokens end with them */
-        e = outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = account});
-    if (e)
-        return e;
+                DB_ARGS(DB_I64(account), DB_I64(now_ms), DB_I64(SESSIONS_MAX - 1)), &ended));
+    /* the callers that are remembered by those tokens end with them */
+    if (ended > 0)
+        TRY(outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = account}));
     if (label.len > 200)
         label.len = 200;
     if (!label.ptr || !str_is_utf8(label))
@@ -37,15 +35,12 @@ enum err session_create(struct tx *tx, uint64_t account, const uint8_t hash[TOKE
 enum err session_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], int64_t now_ms,
                       struct session *out)
 {
-    struct db_rows rows;
-    enum err e =
-        tx_query(tx,
-                 "SELECT s.id, s.account_id, s.used_at, s.expires_at, a.state "
-                 "FROM sessions s JOIN accounts a ON a.id = s.account_id "
-                 "WHERE s.token_hash = $1",
-                 DB_ARGS(DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES}))), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT s.id, s.account_id, s.used_at, s.expires_at, a.state "
+                "FROM sessions s JOIN accounts a ON a.id = s.account_id "
+                "WHERE s.token_hash = $1",
+                DB_ARGS(DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES}))));
     bool good = db_next(&rows);
     if (good) {
         *out = (struct session){
@@ -56,19 +51,15 @@ enum err session_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], int64
         };
         good = out->expires_at_ms > now_ms && db_i64(&rows, 4) == ACCOUNT_ACTIVE;
     }
-    e = db_rows_done(&rows);
-    if (!e && !good)
-        e = tx_fail(tx, ERR_UNAUTHENTICATED, "the token is unknown or no longer valid");
-    return e;
+    TRY(db_rows_done(&rows));
+    return good ? OK : tx_fail(tx, ERR_UNAUTHENTICATED, "the token is unknown or no longer valid");
 }
 
 enum err session_end(struct tx *tx, uint64_t account, uint64_t id)
 {
     int64_t changed = 0;
-    enum err e = tx_exec(tx, "DELETE FROM sessions WHERE account_id = $1 AND id = $2",
-                         DB_ARGS(DB_I64(account), DB_I64(id)), &changed);
-    if (e)
-        return e;
+    TRY(tx_exec(tx, "DELETE FROM sessions WHERE account_id = $1 AND id = $2",
+                DB_ARGS(DB_I64(account), DB_I64(id)), &changed));
     if (changed == 0)
         return tx_fail(tx, ERR_NOT_FOUND, "no such session");
     return outbox_emit(tx,
@@ -92,14 +83,11 @@ enum err sessions_are_good(struct tx *tx, uint64_t account, const uint64_t *ids,
 enum err session_list(struct tx *tx, uint64_t account, struct arena *arena,
                       struct session out[SESSIONS_MAX], size_t *n)
 {
-    struct db_rows rows;
     *n = 0;
-    enum err e = tx_query(tx,
-                          "SELECT id, label, used_at, expires_at FROM sessions "
-                          "WHERE account_id = $1 ORDER BY id DESC",
-                          DB_ARGS(DB_I64(account)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT id, label, used_at, expires_at FROM sessions "
+                                  "WHERE account_id = $1 ORDER BY id DESC",
+                                  DB_ARGS(DB_I64(account)));
     for (; *n < SESSIONS_MAX && db_next(&rows); (*n)++)
         out[*n] = (struct session){.id = db_id(&rows, 0),
                                    .account = account,

@@ -26,16 +26,16 @@ static enum err first_after(struct tx *tx, uint64_t position, uint64_t *out)
 
 enum err stored_events_bounds(struct tx *tx, uint64_t *removed_through, uint64_t *oldest)
 {
-    enum err e = meta_get(tx, STR("archived_through"), removed_through);
-    return e ? e : first_after(tx, 0, oldest);
+    TRY(meta_get(tx, STR("archived_through"), removed_through));
+    return first_after(tx, 0, oldest);
 }
 
 enum err stored_events_reach(struct tx *tx, uint64_t position)
 {
     uint64_t removed, oldest;
-    enum err e = stored_events_bounds(tx, &removed, &oldest);
-    if (e || position >= removed)
-        return e;
+    TRY(stored_events_bounds(tx, &removed, &oldest));
+    if (position >= removed)
+        return OK;
     return tx_fail(
         tx, ERR_GONE,
         "position %llu is too old: events up to %llu were removed after their retention; "
@@ -46,13 +46,10 @@ enum err stored_events_reach(struct tx *tx, uint64_t position)
 enum err stored_events_after(struct tx *tx, uint64_t after, size_t limit,
                              void (*visit)(void *ctx, const struct stored_event *e), void *ctx)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT id, type, version, payload FROM outbox WHERE id > $1 "
-                          "ORDER BY id LIMIT $2",
-                          DB_ARGS(DB_I64(after), DB_I64(limit)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT id, type, version, payload FROM outbox WHERE id > $1 "
+                                  "ORDER BY id LIMIT $2",
+                                  DB_ARGS(DB_I64(after), DB_I64(limit)));
     while (db_next(&rows)) {
         struct stored_event event = {
             .id = db_id(&rows, 0),
@@ -78,29 +75,23 @@ static void read_row(struct db_rows *rows, struct subscriber *out)
 
 enum err subscriber_get(struct tx *tx, struct str name, struct subscriber *out)
 {
-    struct db_rows rows;
-    enum err e = tx_query(
+    struct db_rows rows = tx_rows(
         tx, "SELECT name, position, created_at, changed_at FROM subscribers WHERE name = $1",
-        DB_ARGS(DB_TEXT(name)), &rows);
-    if (e)
-        return e;
+        DB_ARGS(DB_TEXT(name)));
     bool found = db_next(&rows);
     if (found)
         read_row(&rows, out);
-    e = db_rows_done(&rows);
+    enum err e = db_rows_done(&rows);
     return e || found ? e : ERR_NOT_FOUND;
 }
 
 enum err subscriber_list(struct tx *tx, struct subscriber out[SUBSCRIBERS_MAX], size_t *n)
 {
-    struct db_rows rows;
     *n = 0;
-    enum err e = tx_query(tx,
-                          "SELECT name, position, created_at, changed_at FROM subscribers "
-                          "ORDER BY name LIMIT $1",
-                          DB_ARGS(DB_I64(SUBSCRIBERS_MAX)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT name, position, created_at, changed_at FROM subscribers "
+                                  "ORDER BY name LIMIT $1",
+                                  DB_ARGS(DB_I64(SUBSCRIBERS_MAX)));
     while (*n < SUBSCRIBERS_MAX && db_next(&rows))
         read_row(&rows, &out[(*n)++]);
     return db_rows_done(&rows);
@@ -110,22 +101,17 @@ enum err subscriber_list(struct tx *tx, struct subscriber out[SUBSCRIBERS_MAX], 
 static enum err newest_known(struct tx *tx, uint64_t *newest)
 {
     uint64_t removed, oldest, last;
-    enum err e = stored_events_bounds(tx, &removed, &oldest);
-    if (!e)
-        e = read_first(tx, "SELECT id FROM outbox WHERE id > $1 ORDER BY id DESC LIMIT 1", 0,
-                       &last);
-    if (!e)
-        *newest = last > removed ? last : removed;
-    return e;
+    TRY(stored_events_bounds(tx, &removed, &oldest));
+    TRY(read_first(tx, "SELECT id FROM outbox WHERE id > $1 ORDER BY id DESC LIMIT 1", 0, &last));
+    *newest = last > removed ? last : removed;
+    return OK;
 }
 
 static enum err check_position(struct tx *tx, const struct subscriber *known, uint64_t position,
                                bool rewind)
 {
     uint64_t newest = 0;
-    enum err e = newest_known(tx, &newest);
-    if (e)
-        return e;
+    TRY(newest_known(tx, &newest));
     if (position > newest && position > known->position)
         return tx_fail(
             tx, ERR_INVALID,

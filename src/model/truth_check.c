@@ -203,9 +203,9 @@ static enum err repair_post_in_feed(void *ctx, uint64_t post)
     /* Views may hold too much: what follows only adds, and readers filter. */
     const struct view_change posted = {
         .kind = VIEW_POST, .on = true, .account = p.author, .other = post, .value = p.delivery};
-    e = views_apply(k->views, &posted, 1);
-    if (e || own || !p.follows || p.delivery == DELIVERY_PULL)
-        return e;
+    TRY(views_apply(k->views, &posted, 1));
+    if (own || !p.follows || p.delivery == DELIVERY_PULL)
+        return OK;
     struct sink_env env = {.db = k->db, .views = k->views, .cards = k->cards};
     struct event followed = {.type = EVENT_FOLLOW_CREATED, .actor = r->viewer, .object = p.author};
     struct sink_result ignored = {0};
@@ -231,9 +231,7 @@ static enum err check_feed(struct check *k, uint64_t account)
 {
     struct look f = {
         .check = k, .account = account, .read_oracle = read_oracle, .read_shown = read_shown};
-    enum err e = look_at(&f);
-    if (e)
-        return e;
+    TRY(look_at(&f));
     k->result->feeds++;
     if (look_is_same(&f))
         return OK;

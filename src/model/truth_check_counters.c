@@ -76,18 +76,15 @@ struct post_counters {
 static enum err read_post_counters(struct tx *tx, void *arg)
 {
     struct post_counters *c = arg;
-    struct db_rows rows;
     c->count = 0;
-    enum err e =
-        tx_query(tx,
-                 "SELECT p.id, p.like_count, (SELECT COUNT(*) FROM likes WHERE post_id = p.id), "
-                 "p.comment_count, "
-                 "(SELECT COUNT(*) FROM comments WHERE post_id = p.id AND deleted_at IS NULL) "
-                 "FROM posts p WHERE p.author_id = $1 AND p.id < $2 AND p.deleted_at IS NULL "
-                 "ORDER BY p.id DESC LIMIT $3",
-                 DB_ARGS(DB_I64(c->author), DB_I64(c->below), DB_I64(POSTS_A_READ)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT p.id, p.like_count, (SELECT COUNT(*) FROM likes WHERE post_id = p.id), "
+                "p.comment_count, "
+                "(SELECT COUNT(*) FROM comments WHERE post_id = p.id AND deleted_at IS NULL) "
+                "FROM posts p WHERE p.author_id = $1 AND p.id < $2 AND p.deleted_at IS NULL "
+                "ORDER BY p.id DESC LIMIT $3",
+                DB_ARGS(DB_I64(c->author), DB_I64(c->below), DB_I64(POSTS_A_READ)));
     for (; c->count < POSTS_A_READ && db_next(&rows); c->count++) {
         c->posts[c->count].id = db_id(&rows, 0);
         c->posts[c->count].likes = db_i64(&rows, 1);
@@ -112,11 +109,9 @@ static enum err repair_post(struct tx *tx, void *arg)
                                 DB_ARGS(DB_I64(id)), row, 2);
     if (e)
         return e == ERR_NOT_FOUND ? OK : e;
-    e = outbox_emit(tx, (struct event){.type = EVENT_POST_UNLIKED, .object = id, .value = row[0]});
-    if (!e)
-        e = outbox_emit(
-            tx, (struct event){.type = EVENT_POST_UNCOMMENTED, .object = id, .value = row[1]});
-    return e;
+    TRY(outbox_emit(tx, (struct event){.type = EVENT_POST_UNLIKED, .object = id, .value = row[0]}));
+    return outbox_emit(
+        tx, (struct event){.type = EVENT_POST_UNCOMMENTED, .object = id, .value = row[1]});
 }
 
 static enum err check_post(struct check *k, const struct post_counters *c, size_t i)

@@ -51,10 +51,8 @@ static enum err refill(struct edge_walk *w, struct side *s)
 {
     if (s->at < s->count || s->end)
         return OK;
-    enum err e = s == &w->truth ? db_read(w->check->db, read_edges, w, NULL)
-                                : read_views(w, s->after, s->ids, EDGES_A_PAGE, &s->count);
-    if (e)
-        return e;
+    TRY(s == &w->truth ? db_read(w->check->db, read_edges, w, NULL)
+                       : read_views(w, s->after, s->ids, EDGES_A_PAGE, &s->count));
     s->at = 0;
     s->end = s->count < EDGES_A_PAGE;
     if (s->count > 0)
@@ -110,9 +108,7 @@ static enum err look_again(struct edge_walk *w, uint64_t other, struct edge *edg
 static enum err tell_edge(struct tx *tx, void *arg)
 {
     struct edge *edge = arg;
-    enum err e = read_edge(tx, edge);
-    if (e)
-        return e;
+    TRY(read_edge(tx, edge));
     if (edge->of_group)
         return outbox_emit(
             tx, (struct event){.type = edge->present ? EVENT_GROUP_JOINED : EVENT_GROUP_LEFT,

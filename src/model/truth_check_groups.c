@@ -121,9 +121,8 @@ struct group_counters {
 static enum err read_groups(struct tx *tx, void *arg)
 {
     struct group_counters *c = arg;
-    struct db_rows rows;
     c->count = 0;
-    enum err e = tx_query(
+    struct db_rows rows = tx_rows(
         tx,
         "SELECT g.id, g.seq, g.messages, g.member_count, g.last_seq, "
         "(SELECT MAX(l.seq) FROM group_log l WHERE l.group_id = g.id), "
@@ -138,10 +137,7 @@ static enum err read_groups(struct tx *tx, void *arg)
         "WHERE m.account_id = $1 AND m.left_seq IS NULL AND NOT EXISTS (SELECT 1 "
         "FROM group_members f WHERE f.group_id = m.group_id AND f.account_id < $1 "
         "AND f.left_seq IS NULL) AND m.group_id > $3 ORDER BY m.group_id LIMIT $4",
-        DB_ARGS(DB_I64(c->account), DB_I64(c->tail), DB_I64(c->after), DB_I64(GROUPS_A_READ)),
-        &rows);
-    if (e)
-        return e;
+        DB_ARGS(DB_I64(c->account), DB_I64(c->tail), DB_I64(c->after), DB_I64(GROUPS_A_READ)));
     for (; c->count < GROUPS_A_READ && db_next(&rows); c->count++) {
         int64_t *stored = c->groups[c->count].stored, *actual = c->groups[c->count].actual;
         c->groups[c->count].id = db_id(&rows, 0);
@@ -164,26 +160,21 @@ struct group_repair {
 static enum err repair_group(struct tx *tx, void *arg)
 {
     const struct group_repair *r = arg;
-    enum err e =
-        tx_exec(tx, "UPDATE groups SET seq = seq WHERE id = $1", DB_ARGS(DB_I64(r->id)), NULL);
-    if (!e)
-        e = tx_exec(
-            tx,
-            "UPDATE groups SET "
-            "seq = COALESCE((SELECT MAX(l.seq) FROM group_log l WHERE l.group_id = $1), 0), "
-            "member_count = (SELECT COUNT(*) FROM group_members o WHERE o.group_id = $1 "
-            "AND o.left_seq IS NULL), "
-            "last_seq = COALESCE((SELECT MAX(l.seq) FROM group_log l "
-            "WHERE l.group_id = $1 AND l.kind = 0), 0) WHERE id = $1",
-            DB_ARGS(DB_I64(r->id)), NULL);
-    if (!e)
-        e = tx_exec(tx,
-                    "UPDATE groups SET messages = COALESCE((SELECT l.messages FROM group_log l "
-                    "WHERE l.group_id = $1 AND l.seq = groups.seq - $2), 0) + "
-                    "(SELECT COUNT(*) FROM group_log l WHERE l.group_id = $1 "
-                    "AND l.seq > groups.seq - $2 AND l.kind = 0) WHERE id = $1",
-                    DB_ARGS(DB_I64(r->id), DB_I64(r->tail)), NULL);
-    return e;
+    TRY(tx_exec(tx, "UPDATE groups SET seq = seq WHERE id = $1", DB_ARGS(DB_I64(r->id)), NULL));
+    TRY(tx_exec(tx,
+                "UPDATE groups SET "
+                "seq = COALESCE((SELECT MAX(l.seq) FROM group_log l WHERE l.group_id = $1), 0), "
+                "member_count = (SELECT COUNT(*) FROM group_members o WHERE o.group_id = $1 "
+                "AND o.left_seq IS NULL), "
+                "last_seq = COALESCE((SELECT MAX(l.seq) FROM group_log l "
+                "WHERE l.group_id = $1 AND l.kind = 0), 0) WHERE id = $1",
+                DB_ARGS(DB_I64(r->id)), NULL));
+    return tx_exec(tx,
+                   "UPDATE groups SET messages = COALESCE((SELECT l.messages FROM group_log l "
+                   "WHERE l.group_id = $1 AND l.seq = groups.seq - $2), 0) + "
+                   "(SELECT COUNT(*) FROM group_log l WHERE l.group_id = $1 "
+                   "AND l.seq > groups.seq - $2 AND l.kind = 0) WHERE id = $1",
+                   DB_ARGS(DB_I64(r->id), DB_I64(r->tail)), NULL);
 }
 
 static enum err check_group(struct check *k, const struct group_counters *c, size_t i)
@@ -237,19 +228,16 @@ struct read_marks {
 static enum err read_marks(struct tx *tx, void *arg)
 {
     struct read_marks *m = arg;
-    struct db_rows rows;
     m->count = 0;
     m->seen = 0;
-    enum err e =
-        tx_query(tx,
-                 "SELECT m.group_id, m.read_count, COALESCE((SELECT l.messages "
-                 "FROM group_log l WHERE l.group_id = m.group_id "
-                 "AND l.seq = m.read_seq), 0) FROM group_members m "
-                 "WHERE m.account_id = $1 AND m.left_seq IS NULL "
-                 "AND m.group_id > $2 ORDER BY m.group_id LIMIT $3",
-                 DB_ARGS(DB_I64(m->account), DB_I64(m->after), DB_I64(GROUPS_A_READ)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT m.group_id, m.read_count, COALESCE((SELECT l.messages "
+                "FROM group_log l WHERE l.group_id = m.group_id "
+                "AND l.seq = m.read_seq), 0) FROM group_members m "
+                "WHERE m.account_id = $1 AND m.left_seq IS NULL "
+                "AND m.group_id > $2 ORDER BY m.group_id LIMIT $3",
+                DB_ARGS(DB_I64(m->account), DB_I64(m->after), DB_I64(GROUPS_A_READ)));
     uint64_t last = m->after;
     for (; m->seen < GROUPS_A_READ && db_next(&rows); m->seen++) {
         int64_t stored = db_i64(&rows, 1), actual = db_i64(&rows, 2);
@@ -307,6 +295,6 @@ static enum err check_marks(struct check *k, uint64_t account)
 
 enum err check_group_counters(struct check *k, uint64_t account)
 {
-    enum err e = check_groups(k, account);
-    return e ? e : check_marks(k, account);
+    TRY(check_groups(k, account));
+    return check_marks(k, account);
 }

@@ -12,11 +12,8 @@ enum { EVENTS_LOOKED_AT = 200 };
 static enum err read_name(struct tx *tx, uint64_t id, struct arena *arena, bool *found,
                           struct str *name, enum account_state *state)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx, "SELECT username, state FROM accounts WHERE id = $1",
-                          DB_ARGS(DB_I64(id)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx, "SELECT username, state FROM accounts WHERE id = $1", DB_ARGS(DB_I64(id)));
     *found = db_next(&rows);
     if (*found) {
         *name = arena_str(arena, db_text(&rows, 0));
@@ -37,12 +34,9 @@ static enum err read_since(struct tx *tx, const char *sql, uint64_t from, uint64
  * among the next ones. */
 static enum err find_event(struct tx *tx, struct explanation *s)
 {
-    struct db_rows rows;
-    enum err e = tx_query(
+    struct db_rows rows = tx_rows(
         tx, "SELECT id, type, version, payload FROM outbox WHERE id > $1 ORDER BY id LIMIT $2",
-        DB_ARGS(DB_I64(s->post), DB_I64(EVENTS_LOOKED_AT)), &rows);
-    if (e)
-        return e;
+        DB_ARGS(DB_I64(s->post), DB_I64(EVENTS_LOOKED_AT)));
     while (!s->event && db_next(&rows)) {
         struct event event;
         if (event_read(db_id(&rows, 0), db_text(&rows, 1), db_i64(&rows, 2), db_text(&rows, 3),
@@ -55,32 +49,24 @@ static enum err find_event(struct tx *tx, struct explanation *s)
 
 static enum err read_relation(struct tx *tx, struct explanation *s)
 {
-    enum err e =
-        read_since(tx, "SELECT created_at FROM follows WHERE follower_id = $1 AND followee_id = $2",
-                   s->viewer, s->author, &s->followed_at_ms);
-    if (!e)
-        e = read_since(tx, "SELECT created_at FROM mutes WHERE muter_id = $1 AND muted_id = $2",
-                       s->viewer, s->author, &s->muted_at_ms);
-    if (!e)
-        e = read_since(tx,
-                       "SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
-                       s->viewer, s->author, &s->blocked_at_ms);
-    if (!e)
-        e = read_since(tx,
-                       "SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
-                       s->author, s->viewer, &s->blocked_by_at_ms);
-    return e;
+    TRY(read_since(tx, "SELECT created_at FROM follows WHERE follower_id = $1 AND followee_id = $2",
+                   s->viewer, s->author, &s->followed_at_ms));
+    TRY(read_since(tx, "SELECT created_at FROM mutes WHERE muter_id = $1 AND muted_id = $2",
+                   s->viewer, s->author, &s->muted_at_ms));
+    TRY(read_since(tx, "SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
+                   s->viewer, s->author, &s->blocked_at_ms));
+    return read_since(tx, "SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
+                      s->author, s->viewer, &s->blocked_by_at_ms);
 }
 
 static enum err read_truth(struct tx *tx, void *arg)
 {
     struct explanation *s = arg;
     enum account_state ignored;
-    enum err e = read_name(tx, s->viewer, s->arena, &s->viewer_found, &s->viewer_name, &ignored);
-    if (e)
-        return e;
+    TRY(read_name(tx, s->viewer, s->arena, &s->viewer_found, &s->viewer_name, &ignored));
     int64_t row[3] = {0};
-    e = tx_get_numbers(tx, "SELECT author_id, delivery, deleted_at FROM posts WHERE id = $1",
+    enum err e =
+        tx_get_numbers(tx, "SELECT author_id, delivery, deleted_at FROM posts WHERE id = $1",
                        DB_ARGS(DB_I64(s->post)), row, 3);
     s->post_found = !e;
     s->author = (uint64_t)row[0];
@@ -88,12 +74,9 @@ static enum err read_truth(struct tx *tx, void *arg)
     s->deleted_at_ms = row[2];
     if (e)
         return e == ERR_NOT_FOUND ? OK : e;
-    e = read_name(tx, s->author, s->arena, &s->author_found, &s->author_name, &s->author_state);
-    if (!e)
-        e = read_relation(tx, s);
-    if (!e)
-        e = find_event(tx, s);
-    return e;
+    TRY(read_name(tx, s->author, s->arena, &s->author_found, &s->author_name, &s->author_state));
+    TRY(read_relation(tx, s));
+    return find_event(tx, s);
 }
 
 static enum err look_at_views(struct views *views, struct explanation *s)

@@ -243,13 +243,11 @@ struct catch_up {
 static enum err read_events(struct tx *tx, void *arg)
 {
     struct catch_up *c = arg;
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT id, type, version, payload, state FROM outbox WHERE id > $1 "
-                          "ORDER BY id LIMIT $2",
-                          DB_ARGS(DB_I64(c->after), DB_I64(EVENTS_A_READ)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT id, type, version, payload, state FROM outbox WHERE id > $1 "
+                "ORDER BY id LIMIT $2",
+                DB_ARGS(DB_I64(c->after), DB_I64(EVENTS_A_READ)));
     size_t n = 0;
     while (db_next(&rows)) {
         struct event event;

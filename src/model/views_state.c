@@ -14,8 +14,8 @@
 
 enum err views_state_read(struct tx *tx, uint64_t *lost, uint64_t *loaded)
 {
-    enum err e = meta_get(tx, STR("views_lost"), lost);
-    return e ? e : meta_get(tx, STR("views_loaded"), loaded);
+    TRY(meta_get(tx, STR("views_lost"), lost));
+    return meta_get(tx, STR("views_loaded"), loaded);
 }
 
 static enum err raise_lost(struct tx *tx, void *arg)
@@ -31,10 +31,9 @@ static enum err raise_lost(struct tx *tx, void *arg)
 enum err views_state_lost(struct db *db, uint64_t *lost)
 {
     int64_t number = 0;
-    enum err e = db_write(db, raise_lost, &number, NULL);
-    if (!e)
-        *lost = (uint64_t)number;
-    return e;
+    TRY(db_write(db, raise_lost, &number, NULL));
+    *lost = (uint64_t)number;
+    return OK;
 }
 
 enum err views_state_loaded(struct tx *tx, uint64_t lost_seen)
@@ -53,11 +52,8 @@ enum err views_state_loaded(struct tx *tx, uint64_t lost_seen)
 static enum err read_store_id(struct tx *tx, void *arg)
 {
     char *out = arg;
-    struct db_rows rows;
     out[0] = 0;
-    enum err e = tx_query(tx, "SELECT value FROM meta WHERE name = 'store_id'", DB_NO_ARGS, &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx, "SELECT value FROM meta WHERE name = 'store_id'", DB_NO_ARGS);
     if (db_next(&rows)) {
         struct str s = db_text(&rows, 0);
         if (s.len > 0 && s.len < STORE_ID_MAX) {
@@ -75,11 +71,11 @@ static enum err make_store_id(struct tx *tx, void *arg)
     char text[STORE_ID_MAX - 1];
     CHECK(getrandom(random, sizeof random, 0) == sizeof random);
     str_hex(random, sizeof random, text);
-    enum err e = tx_exec(tx,
-                         "INSERT INTO meta (name, value) VALUES ('store_id', $1) "
-                         "ON CONFLICT (name) DO NOTHING",
-                         DB_ARGS(DB_TEXT(((struct str){text, sizeof text}))), NULL);
-    return e ? e : read_store_id(tx, arg);
+    TRY(tx_exec(tx,
+                "INSERT INTO meta (name, value) VALUES ('store_id', $1) "
+                "ON CONFLICT (name) DO NOTHING",
+                DB_ARGS(DB_TEXT(((struct str){text, sizeof text}))), NULL));
+    return read_store_id(tx, arg);
 }
 
 enum err store_id_read(struct db *db, char out[STORE_ID_MAX])

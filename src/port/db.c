@@ -38,6 +38,14 @@ enum err tx_query(struct tx *tx, const char *sql, const struct db_value *args, s
     return tx->db->ops->query(tx, sql, args, n, rows);
 }
 
+struct db_rows tx_rows(struct tx *tx, const char *sql, const struct db_value *args, size_t n)
+{
+    struct db_rows rows;
+    enum err error = tx_query(tx, sql, args, n, &rows);
+    rows.error = error; /* no rows then */
+    return rows;
+}
+
 bool db_next(struct db_rows *rows)
 {
     return rows->tx->db->ops->next(rows);

@@ -96,17 +96,19 @@ enum err tx_exec(struct tx *tx, const char *sql, const struct db_value *args, si
                  int64_t *changed);
 
 /* Rows one by one:
- *     struct db_rows rows;
- *     enum err e = tx_query(tx, "SELECT … WHERE id = $1", DB_ARGS(DB_I64(id)), &rows);
- *     while (!e && db_next(&rows)) { … db_i64(&rows, 0) … }
- *     if (!e) e = db_rows_done(&rows);        // always, also when leaving the loop early
- * Text and blob slices are valid until the next db_next or db_rows_done. */
+ *     struct db_rows rows = tx_rows(tx, "SELECT … WHERE id = $1", DB_ARGS(DB_I64(id)));
+ *     while (db_next(&rows)) { … db_i64(&rows, 0) … }
+ *     return db_rows_done(&rows);             // always, also when leaving the loop early
+ * A statement that fails has no rows, and db_rows_done returns its error. Text and blob slices are
+ * valid until the next db_next or db_rows_done. */
 struct db_rows {
     struct tx *tx;
     void *statement;
     enum err error;
     int64_t row; /* drivers that fetch all rows at once count here */
 };
+struct db_rows tx_rows(struct tx *tx, const char *sql, const struct db_value *args, size_t n);
+/* The same, for a caller that wants the statement's error at once. */
 enum err tx_query(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
                   struct db_rows *rows);
 bool db_next(struct db_rows *rows);

@@ -30,22 +30,19 @@ static enum err sign_up_tx(struct tx *tx, void *arg)
     struct call *c = s->call;
     int64_t now_ms = clock_wall_ms(c->api->clock);
     uint64_t id, session;
-    enum err e = account_create(tx, &s->in, &id);
-    if (!e)
-        e = session_create(tx, id, s->hash, http_header(c->x, STR("user-agent")), now_ms,
-                           c->api->settings->session_life_ms, &session);
-    if (!e)
-        e = account_get(tx, id, &c->x->arena, &s->account);
-    return e;
+    TRY(account_create(tx, &s->in, &id));
+    TRY(session_create(tx, id, s->hash, http_header(c->x, STR("user-agent")), now_ms,
+                       c->api->settings->session_life_ms, &session));
+    return account_get(tx, id, &c->x->arena, &s->account);
 }
 
 static enum err read_password(struct call *c, const char *field, struct str *password)
 {
-    enum err e = call_body_text(c, field, true, password);
-    if (!e && (password->len < PASSWORD_MIN || password->len > PASSWORD_MAX))
-        e = call_fail(c, ERR_INVALID, "%s must be %d to %d bytes", field, PASSWORD_MIN,
-                      PASSWORD_MAX);
-    return e;
+    TRY(call_body_text(c, field, true, password));
+    if (password->len < PASSWORD_MIN || password->len > PASSWORD_MAX)
+        return call_fail(c, ERR_INVALID, "%s must be %d to %d bytes", field, PASSWORD_MIN,
+                         PASSWORD_MAX);
+    return OK;
 }
 
 enum err accounts_create(struct call *c, struct tx *tx)
@@ -57,30 +54,21 @@ enum err accounts_create(struct call *c, struct tx *tx)
         return call_fail(c, ERR_FORBIDDEN,
                          "sign-up is switched off: ask the operator for an account");
     struct str password = {0};
-    enum err e = call_body_text(c, "username", true, &s.in.username);
-    if (!e)
-        e = read_password(c, "password", &password);
-    if (!e)
-        e = call_body_text(c, "display_name", false, &s.in.display_name);
-    if (!e)
-        e = call_body_text(c, "email", false, &s.in.email);
-    if (!e)
-        e = call_body_text(c, "bio", false, &s.in.bio);
-    if (!e)
-        e = call_body_text(c, "avatar_url", false, &s.in.avatar_url);
+    TRY(call_body_text(c, "username", true, &s.in.username));
+    TRY(read_password(c, "password", &password));
+    TRY(call_body_text(c, "display_name", false, &s.in.display_name));
+    TRY(call_body_text(c, "email", false, &s.in.email));
+    TRY(call_body_text(c, "bio", false, &s.in.bio));
+    TRY(call_body_text(c, "avatar_url", false, &s.in.avatar_url));
     char name[USERNAME_MAX];
     size_t name_len;
-    if (!e && !username_normalize(s.in.username, name, &name_len)) /* before 17 ms of argon2 */
-        e = call_fail(c, ERR_INVALID, "username must be %d to %d of a-z 0-9 _ .", USERNAME_MIN,
-                      USERNAME_MAX);
-    if (!e)
-        e = password_hash(password, &c->x->arena, &s.in.password_hash);
-    if (e)
-        return e;
+    /* before 17 ms of argon2 */
+    if (!username_normalize(s.in.username, name, &name_len))
+        return call_fail(c, ERR_INVALID, "username must be %d to %d of a-z 0-9 _ .", USERNAME_MIN,
+                         USERNAME_MAX);
+    TRY(password_hash(password, &c->x->arena, &s.in.password_hash));
     token_make("fts_", &c->x->arena, &s.token, s.hash);
-    e = db_write(c->api->db, sign_up_tx, &s, c->detail);
-    if (e)
-        return e;
+    TRY(db_write(c->api->db, sign_up_tx, &s, c->detail));
     call_signed_in(c, &s.account, s.token);
     http_add_header(c->x, "Location", "/v1/accounts/%llu", (unsigned long long)s.account.id);
     return OK;
@@ -98,10 +86,9 @@ static enum err show_account(struct call *c, struct tx *tx, uint64_t id)
 {
     struct account account;
     struct relationship relationship;
-    enum err e = call_find_account(c, tx, id, &account, &relationship);
-    if (!e)
-        draw(c, &account, &relationship);
-    return e;
+    TRY(call_find_account(c, tx, id, &account, &relationship));
+    draw(c, &account, &relationship);
+    return OK;
 }
 
 enum err accounts_show(struct call *c, struct tx *tx)
@@ -164,18 +151,12 @@ enum err accounts_find(struct call *c, struct tx *tx)
 enum err me_update(struct call *c, struct tx *tx)
 {
     struct account_change change = {0};
-    enum err e = call_body_text(c, "display_name", false, &change.display_name);
-    if (!e)
-        e = call_body_text(c, "bio", false, &change.bio);
-    if (!e)
-        e = call_body_text(c, "avatar_url", false, &change.avatar_url);
-    if (!e)
-        e = call_body_text(c, "email", false, &change.email);
-    if (!e)
-        e = account_update(tx, c->caller.account, &change);
-    if (!e)
-        e = show_account(c, tx, c->caller.account);
-    return e;
+    TRY(call_body_text(c, "display_name", false, &change.display_name));
+    TRY(call_body_text(c, "bio", false, &change.bio));
+    TRY(call_body_text(c, "avatar_url", false, &change.avatar_url));
+    TRY(call_body_text(c, "email", false, &change.email));
+    TRY(account_update(tx, c->caller.account, &change));
+    return show_account(c, tx, c->caller.account);
 }
 
 enum err me_delete(struct call *c, struct tx *tx)
@@ -202,10 +183,10 @@ static enum err set_hash_tx(struct tx *tx, void *arg)
     struct new_password *p = arg;
     uint64_t account = p->call->caller.account;
     struct str present = {NULL, 0};
-    enum err e = account_password_hash(tx, account, &p->call->x->arena, &present);
-    if (!e && (!present.ptr || !str_eq(present, p->hash)))
-        e = tx_fail(tx, ERR_FORBIDDEN, "current_password is wrong");
-    return e ? e : account_set_password(tx, account, p->wanted, p->call->caller.session);
+    TRY(account_password_hash(tx, account, &p->call->x->arena, &present));
+    if (!present.ptr || !str_eq(present, p->hash))
+        return tx_fail(tx, ERR_FORBIDDEN, "current_password is wrong");
+    return account_set_password(tx, account, p->wanted, p->call->caller.session);
 }
 
 /* {"current_password","new_password"}; the session that asks stays, all others end. */
@@ -214,16 +195,12 @@ enum err me_password(struct call *c, struct tx *tx)
     (void)tx;
     struct new_password p = {.call = c};
     struct str current, wanted;
-    enum err e = call_body_text(c, "current_password", true, &current);
-    if (!e)
-        e = read_password(c, "new_password", &wanted);
-    if (!e)
-        e = db_read(c->api->db, read_hash_tx, &p, c->detail);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "current_password", true, &current));
+    TRY(read_password(c, "new_password", &wanted));
+    TRY(db_read(c->api->db, read_hash_tx, &p, c->detail));
     if (!password_verify(current, p.hash))
         return call_fail(c, ERR_FORBIDDEN, "current_password is wrong");
-    e = password_hash(wanted, &c->x->arena, &p.wanted);
+    enum err e = password_hash(wanted, &c->x->arena, &p.wanted);
     if (!e)
         e = db_write(c->api->db, set_hash_tx, &p, c->detail);
     c->status = 204;

@@ -46,17 +46,12 @@ enum err admin_keys_create(struct call *c, struct tx *tx)
     (void)tx;
     struct new_key key = {.name = {NULL, 0}};
     struct str scopes = {NULL, 0}, token;
-    enum err e = call_body_text(c, "name", true, &key.name);
-    if (!e)
-        e = call_body_text(c, "scopes", true, &scopes);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "name", true, &key.name));
+    TRY(call_body_text(c, "scopes", true, &scopes));
     if (!scopes_parse(scopes, &key.scopes))
         return call_fail(c, ERR_INVALID, "scopes must list one or more of: act, admin, admin:read");
     token_make("ftk_", &c->x->arena, &token, key.hash);
-    e = db_write(c->api->db, create_key, &key, c->detail);
-    if (e)
-        return e;
+    TRY(db_write(c->api->db, create_key, &key, c->detail));
     struct buf text;
     buf_init(&text, 0);
     scopes_write(key.scopes, &text);
@@ -74,9 +69,7 @@ enum err admin_keys_list(struct call *c, struct tx *tx)
 {
     size_t n;
     struct api_key *found = ARENA_ARRAY(&c->x->arena, struct api_key, KEYS_LISTED_MAX);
-    enum err e = api_key_list(tx, &c->x->arena, found, KEYS_LISTED_MAX, &n);
-    if (e)
-        return e;
+    TRY(api_key_list(tx, &c->x->arena, found, KEYS_LISTED_MAX, &n));
     call_list_begin(c);
     for (size_t i = 0; i < n; i++)
         render_api_key(&c->json, &found[i]);
@@ -131,25 +124,18 @@ enum err admin_check(struct call *c, struct tx *tx)
     uint64_t from = 0;
     int64_t limit = CHECK_LIMIT_DEFAULT, depth = CHECK_DEPTH_DEFAULT;
     bool repair = false;
-    enum err e = call_body_id(c, "from", &from);
-    if (!e)
-        e = call_body_number(c, "limit", 1, CHECK_LIMIT_MAX, &limit);
-    if (!e)
-        e = call_body_number(c, "depth", 1, CHECK_DEPTH_MAX, &depth);
-    if (!e)
-        e = call_body_flag(c, "repair", &repair);
-    if (e)
-        return e;
+    TRY(call_body_id(c, "from", &from));
+    TRY(call_body_number(c, "limit", 1, CHECK_LIMIT_MAX, &limit));
+    TRY(call_body_number(c, "depth", 1, CHECK_DEPTH_MAX, &depth));
+    TRY(call_body_flag(c, "repair", &repair));
     struct check_result r = {0};
     struct json_out *j = &c->json;
     bool drained = is_drained(c);
     json_object_begin(j);
     json_key(j, STR("differences"));
     json_array_begin(j);
-    e = truth_check(api->db, api->views, api->cards, from, (size_t)limit, (size_t)depth, repair,
-                    (struct check_report){write_difference, j}, &r);
-    if (e)
-        return e;
+    TRY(truth_check(api->db, api->views, api->cards, from, (size_t)limit, (size_t)depth, repair,
+                    (struct check_report){write_difference, j}, &r));
     json_array_end(j);
     render_check_counts(j, &r);
     json_put(j, "drained", bool, drained);
@@ -193,13 +179,10 @@ enum err admin_explain(struct call *c, struct tx *tx)
         return call_fail(c, ERR_BAD_INPUT, "user is missing: an account id or a username");
     if (!http_query(c->x, STR("post"), &text) || !text.ptr || !id_parse(text, &post))
         return call_fail(c, ERR_BAD_INPUT, "post is missing or not an id");
-    enum err e = db_read(api->db, look_up, &l, c->detail);
-    if (!e)
-        e = truth_explain(api->db, api->views, api->cards, l.account.id, post, &c->x->arena,
-                          &found);
-    if (!e)
-        render_explanation(&c->json, &found);
-    return e;
+    TRY(db_read(api->db, look_up, &l, c->detail));
+    TRY(truth_explain(api->db, api->views, api->cards, l.account.id, post, &c->x->arena, &found));
+    render_explanation(&c->json, &found);
+    return OK;
 }
 
 /* ---- the store ---- */
@@ -209,9 +192,7 @@ enum err admin_backup(struct call *c, struct tx *tx)
     (void)tx;
     struct str path = {NULL, 0};
     struct stat there;
-    enum err e = call_body_text(c, "path", true, &path);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "path", true, &path));
     if (c->api->cluster)
         return call_fail(c, ERR_INVALID,
                          "back up a shared store with PostgreSQL's own tools, such as pg_dump");
@@ -222,7 +203,7 @@ enum err admin_backup(struct call *c, struct tx *tx)
     if (lstat(path.ptr, &there) == 0)
         return call_fail(c, ERR_CONFLICT, "path exists already: name a new file");
     int64_t began_us = clock_mono_us(c->api->clock);
-    e = db_backup(c->api->db, path.ptr, NULL, NULL);
+    enum err e = db_backup(c->api->db, path.ptr, NULL, NULL);
     if (e)
         return call_fail(c, e, "the backup could not be written");
     json_object_begin(&c->json);
@@ -278,12 +259,10 @@ enum err admin_import(struct call *c, struct tx *tx)
     if (count_lines(m.ndjson) > IMPORT_LINES_MAX)
         return call_fail(c, ERR_TOO_LARGE, "the body has more than %d lines: send smaller chunks",
                          IMPORT_LINES_MAX);
-    enum err e = import_hash_passwords(c->x->body, &c->x->arena, &m.ndjson);
-    if (!e)
-        e = db_write(c->api->db, run_import, &m, c->detail);
-    if (!e)
-        render_import(&c->json, &m.result);
-    return e;
+    TRY(import_hash_passwords(c->x->body, &c->x->arena, &m.ndjson));
+    TRY(db_write(c->api->db, run_import, &m, c->detail));
+    render_import(&c->json, &m.result);
+    return OK;
 }
 
 /* ---- views and lanes ---- */
@@ -297,9 +276,7 @@ enum err admin_save(struct call *c, struct tx *tx)
                          "shared views need no save by hand: the leader saves its position as it "
                          "settles events");
     uint64_t position = engine_settled_through(c->api->engine);
-    enum err e = views_save(c->api->views, position);
-    if (e)
-        return e;
+    TRY(views_save(c->api->views, position));
     struct view_stats s;
     views_stats(c->api->views, &s);
     json_object_begin(&c->json);
@@ -314,9 +291,7 @@ enum err admin_lane(struct call *c, struct tx *tx)
 {
     (void)tx;
     struct str name = {NULL, 0};
-    enum err e = call_body_text(c, "lane", true, &name);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "lane", true, &name));
     enum lane lane;
     if (!lane_parse(name, &lane))
         return call_fail(c, ERR_INVALID, "there is no such lane; GET /v1/admin/status lists them");
@@ -325,13 +300,9 @@ enum err admin_lane(struct call *c, struct tx *tx)
     int64_t concurrency = s.lanes[lane].concurrency, rate = s.lanes[lane].rate;
     bool stopped = s.lanes[lane].breaker.state != BREAKER_CLOSED, was_stopped = stopped;
     bool asked = c->body && json_is_boolean(json_object_get(c->body, "stopped"));
-    e = call_body_number(c, "concurrency", 1, LANE_CONCURRENCY_MAX, &concurrency);
-    if (!e)
-        e = call_body_number(c, "rate", 0, LANE_RATE_MAX, &rate);
-    if (!e)
-        e = call_body_flag(c, "stopped", &stopped);
-    if (e)
-        return e;
+    TRY(call_body_number(c, "concurrency", 1, LANE_CONCURRENCY_MAX, &concurrency));
+    TRY(call_body_number(c, "rate", 0, LANE_RATE_MAX, &rate));
+    TRY(call_body_flag(c, "stopped", &stopped));
     if (c->body && (json_object_get(c->body, "concurrency") || json_object_get(c->body, "rate")))
         engine_set_lane(c->api->engine, lane, (uint32_t)concurrency, (uint32_t)rate);
     if (asked && (stopped || was_stopped))

@@ -9,11 +9,8 @@ enum err comments_create(struct call *c, struct tx *tx)
 {
     struct str body;
     struct comment comment;
-    enum err e = call_body_text(c, "body", true, &body);
-    if (!e)
-        e = comment_create(tx, 0, c->params[0], c->caller.account, body, &c->x->arena, &comment);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "body", true, &body));
+    TRY(comment_create(tx, 0, c->params[0], c->caller.account, body, &c->x->arena, &comment));
     render_comment(&c->json, &comment);
     c->status = 201;
     return OK;
@@ -25,14 +22,10 @@ enum err comments_list(struct call *c, struct tx *tx)
     size_t limit, n;
     uint64_t after;
     struct comment found[COMMENTS_MAX];
-    enum err e = call_page(c, COMMENTS_DEFAULT, COMMENTS_MAX, &limit, &after);
-    if (e)
-        return e;
+    TRY(call_page(c, COMMENTS_DEFAULT, COMMENTS_MAX, &limit, &after));
     if (after == UINT64_MAX)
         after = 0;
-    e = comment_list(tx, c->params[0], c->caller.account, after, limit, &c->x->arena, found, &n);
-    if (e)
-        return e;
+    TRY(comment_list(tx, c->params[0], c->caller.account, after, limit, &c->x->arena, found, &n));
     call_list_begin(c);
     for (size_t i = 0; i < n; i++)
         render_comment(&c->json, &found[i]);

@@ -140,9 +140,7 @@ static void visit_event(void *ctx, const struct stored_event *stored)
 static enum err read_types(struct call *c, struct page *p)
 {
     struct str rest, type;
-    enum err e = call_query_text(c, "types", &rest);
-    if (e)
-        return e;
+    TRY(call_query_text(c, "types", &rest));
     while (str_split(&rest, ',', &type)) {
         enum event_type known;
         if (p->type_count == TYPES_MAX)
@@ -209,11 +207,9 @@ static enum err write_consumer(struct call *c, struct tx *tx, const struct subsc
     int64_t now_ms = clock_wall_ms(c->api->clock);
     struct subscriber_lag lag;
     char unread[32];
-    enum err e = subscriber_lag(tx, s->position, &lag);
-    if (e)
-        return e;
+    TRY(subscriber_lag(tx, s->position, &lag));
     bool saved = s->created_ms != 0; /* one that never saved a position has lost nothing */
-    e = saved ? stored_events_reach(tx, s->position) : OK;
+    enum err e = saved ? stored_events_reach(tx, s->position) : OK;
     if (e && e != ERR_GONE)
         return e;
     int64_t behind_ms = lag.oldest_unread ? now_ms - id_time_ms(lag.oldest_unread) : 0;
@@ -267,9 +263,7 @@ static enum err follow(struct tx *tx, void *arg)
         call_list_begin(c);
     else
         json_array_begin(p.j);
-    e = stored_events_after(tx, p.position, p.looked_at_max + 1, visit_event, &p);
-    if (e)
-        return e;
+    TRY(stored_events_after(tx, p.position, p.looked_at_max + 1, visit_event, &p));
     json_array_end(p.j);
     char next[24];
     snprintf(next, sizeof next, "%llu", (unsigned long long)p.position);
@@ -327,17 +321,14 @@ enum err consumers_save(struct call *c, struct tx *tx)
     struct str cursor = {NULL, 0};
     uint64_t position = 0;
     bool rewind = false;
-    enum err e = call_body_text(c, "cursor", true, &cursor);
-    if (!e)
-        e = call_body_flag(c, "rewind", &rewind);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "cursor", true, &cursor));
+    TRY(call_body_flag(c, "rewind", &rewind));
     if (!str_parse_u64(cursor, &position) || position > INT64_MAX)
         return call_fail(c, ERR_INVALID,
                          "cursor must be the id of the last event that was dealt with, or \"0\"");
     struct subscriber s;
-    e = subscriber_save(tx, c->name, position, rewind, clock_wall_ms(c->api->clock), &s);
-    return e ? e : write_consumer(c, tx, &s);
+    TRY(subscriber_save(tx, c->name, position, rewind, clock_wall_ms(c->api->clock), &s));
+    return write_consumer(c, tx, &s);
 }
 
 enum err consumers_delete(struct call *c, struct tx *tx)

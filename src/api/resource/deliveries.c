@@ -90,25 +90,20 @@ enum err deliveries_list(struct call *c, struct tx *tx)
     struct delivery_filter filter = {0};
     struct listing l = {.j = &c->json};
     uint64_t below, go_on_below = 0;
-    enum err e = read_query(c, &filter);
-    if (!e)
-        e = call_page(c, DELIVERIES_LIMIT_DEFAULT, DELIVERIES_LIMIT_MAX, &l.limit, &below);
-    if (e)
-        return e;
+    TRY(read_query(c, &filter));
+    TRY(call_page(c, DELIVERIES_LIMIT_DEFAULT, DELIVERIES_LIMIT_MAX, &l.limit, &below));
     call_list_begin(c);
-    e = delivery_store_list(tx, &filter, below, l.limit + 1, visit_row, &l, &go_on_below);
-    if (!e) /* a page may have few rows, or none, and not be the last: a rare one is far down */
-        call_list_end(c, l.more ? l.last : go_on_below);
-    return e;
+    TRY(delivery_store_list(tx, &filter, below, l.limit + 1, visit_row, &l, &go_on_below));
+    /* a page may have few rows, or none, and not be the last: a rare one is far down */
+    call_list_end(c, l.more ? l.last : go_on_below);
+    return OK;
 }
 
 enum err deliveries_groups(struct call *c, struct tx *tx)
 {
     struct delivery_group *groups = ARENA_ARRAY(&c->x->arena, struct delivery_group, GROUPS_MAX);
     size_t n = 0;
-    enum err e = delivery_store_group(tx, groups, GROUPS_MAX, &n);
-    if (e)
-        return e;
+    TRY(delivery_store_group(tx, groups, GROUPS_MAX, &n));
     struct json_out *j = &c->json;
     call_list_begin(c);
     for (size_t i = 0; i < n; i++) {
@@ -151,9 +146,9 @@ struct change_run {
 static enum err read_next(struct call *c, struct change_run *run)
 {
     struct str text = {NULL, 0}, after, changed;
-    enum err e = call_body_text(c, "next", false, &text);
-    if (e || !text.ptr)
-        return e;
+    TRY(call_body_text(c, "next", false, &text));
+    if (!text.ptr)
+        return OK;
     if (str_split(&text, ':', &after) && str_parse_u64(after, &run->slice.after) &&
         run->slice.after <= INT64_MAX && str_split(&text, ':', &changed) &&
         str_parse_u64(changed, &run->changed) && run->changed <= NEXT_CHANGED_MAX &&
@@ -317,17 +312,15 @@ enum err deliveries_redrive(struct call *c, struct tx *tx)
 {
     (void)tx;
     struct change_run run = {.what = REDRIVE, .rate = REDRIVE_RATE_DEFAULT};
-    enum err e = call_body_number(c, "rate", 0, REDRIVE_RATE_MAX, &run.rate);
-    return e ? e : change(c, &run);
+    TRY(call_body_number(c, "rate", 0, REDRIVE_RATE_MAX, &run.rate));
+    return change(c, &run);
 }
 
 enum err deliveries_discard(struct call *c, struct tx *tx)
 {
     (void)tx;
     struct change_run run = {.what = DISCARD};
-    enum err e = call_body_text(c, "why", false, &run.why);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "why", false, &run.why));
     run.why = str_trim(run.why);
     if (run.why.len == 0 || run.why.len > WHY_MAX)
         return call_fail(c, ERR_INVALID,

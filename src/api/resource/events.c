@@ -53,12 +53,10 @@ static void tell(struct story *s, struct str type, int64_t version, struct str p
 
 static enum err read_row(struct tx *tx, struct story *s)
 {
-    struct db_rows rows;
     s->row = ROW_NONE;
-    enum err e = tx_query(tx, "SELECT type, version, payload, state FROM outbox WHERE id = $1",
-                          DB_ARGS(DB_I64(s->id)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx, "SELECT type, version, payload, state FROM outbox WHERE id = $1",
+                DB_ARGS(DB_I64(s->id)));
     if (db_next(&rows)) {
         int64_t state = db_i64(&rows, 3);
         tell(s, db_text(&rows, 0), db_i64(&rows, 1), db_text(&rows, 2));
@@ -89,15 +87,12 @@ static enum err gather(struct tx *tx, struct story *s)
     s->settled_through = engine_settled_through(g);
     trace_find(engine_trace(g), s->id, &s->summary, s->records, STORY_RECORDS, &s->record_count,
                &s->records_left_out);
-    enum err e = read_row(tx, s);
-    if (!e)
-        e = stored_events_bounds(tx, &s->removed_through, &s->oldest);
+    TRY(read_row(tx, s));
+    TRY(stored_events_bounds(tx, &s->removed_through, &s->oldest));
     struct delivery_filter filter = {.event = s->id};
     uint64_t go_on_below;
-    if (!e)
-        e = delivery_store_list(tx, &filter, UINT64_MAX, STORY_DELIVERIES + 1, visit_delivery, s,
-                                &go_on_below);
-    return e;
+    return delivery_store_list(tx, &filter, UINT64_MAX, STORY_DELIVERIES + 1, visit_delivery, s,
+                               &go_on_below);
 }
 
 /* ---- what it comes to ---- */

@@ -18,12 +18,9 @@ static enum err draw_page(struct call *c, struct feed_page *page)
     struct api *api = c->api;
     size_t limit;
     uint64_t below;
-    enum err e = call_page(c, FEED_LIMIT_DEFAULT, FEED_LIMIT_MAX, &limit, &below);
-    if (!e)
-        e = feed_read(api->views, api->cards, c->blocking ? api->db : NULL, c->caller.account,
-                      below, limit, &c->x->arena, page);
-    if (e)
-        return e;
+    TRY(call_page(c, FEED_LIMIT_DEFAULT, FEED_LIMIT_MAX, &limit, &below));
+    TRY(feed_read(api->views, api->cards, c->blocking ? api->db : NULL, c->caller.account, below,
+                  limit, &c->x->arena, page));
     call_list_begin(c);
     render_posts(&c->json, page->items, page->count, api->cards, &c->x->arena);
     call_list_end(c, page->next_below);

@@ -20,11 +20,9 @@ enum err call_find_account(struct call *c, struct tx *tx, uint64_t id, struct ac
                            struct relationship *relationship)
 {
     *relationship = (struct relationship){0};
-    enum err e = account_get(tx, id, &c->x->arena, account);
-    if (!e && c->caller.account && c->caller.account != id)
-        e = account_relationship(tx, c->caller.account, id, relationship);
-    if (e)
-        return e;
+    TRY(account_get(tx, id, &c->x->arena, account));
+    if (c->caller.account && c->caller.account != id)
+        TRY(account_relationship(tx, c->caller.account, id, relationship));
     bool self = id == c->caller.account;
     if (!self && (account->state != ACCOUNT_ACTIVE || relationship->blocked_by))
         return call_fail(c, ERR_NOT_FOUND, "no such account");
@@ -37,11 +35,8 @@ static enum err answer_account(struct call *c, struct tx *tx, uint64_t id)
 {
     struct account account;
     struct relationship relationship;
-    enum err e = account_get(tx, id, &c->x->arena, &account);
-    if (!e)
-        e = account_relationship(tx, c->caller.account, id, &relationship);
-    if (e)
-        return e;
+    TRY(account_get(tx, id, &c->x->arena, &account));
+    TRY(account_relationship(tx, c->caller.account, id, &relationship));
     bool hidden = account.state != ACCOUNT_ACTIVE || relationship.blocked_by;
     if (hidden && id != c->caller.account)
         account = (struct account){.id = account.id,
@@ -128,14 +123,12 @@ static enum err list_people(struct call *c, struct tx *tx, enum people people)
     struct account account;
     struct relationship relationship;
     struct account_card found[PEOPLE_MAX];
-    enum err e = call_page(c, PEOPLE_DEFAULT, PEOPLE_MAX, &limit, &below);
-    if (!e)
-        e = call_find_account(c, tx, id, &account, &relationship);
-    if (!e && !relationship.blocking)
-        e = follow_list(tx, id, people, c->caller.account, below, limit, &c->x->arena, found, &n);
-    if (!e)
-        call_list_accounts(c, found, n, limit);
-    return e;
+    TRY(call_page(c, PEOPLE_DEFAULT, PEOPLE_MAX, &limit, &below));
+    TRY(call_find_account(c, tx, id, &account, &relationship));
+    if (!relationship.blocking)
+        TRY(follow_list(tx, id, people, c->caller.account, below, limit, &c->x->arena, found, &n));
+    call_list_accounts(c, found, n, limit);
+    return OK;
 }
 
 enum err followers_list(struct call *c, struct tx *tx)

@@ -52,15 +52,10 @@ enum err messages_send(struct call *c, struct tx *tx)
     struct message_new in = {.group = c->params[0], .author = c->caller.account};
     struct group_entry message;
     bool repeated;
-    enum err e = call_body_text(c, "body", true, &in.body);
-    if (!e)
-        e = call_body_text(c, "client_id", false, &in.client_id);
-    if (!e)
-        e = call_body_ids(c, "mentions", MESSAGE_MENTIONS_MAX, &in.mentions, &in.mention_count);
-    if (!e)
-        e = message_send(tx, &in, &c->x->arena, &message, &repeated);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "body", true, &in.body));
+    TRY(call_body_text(c, "client_id", false, &in.client_id));
+    TRY(call_body_ids(c, "mentions", MESSAGE_MENTIONS_MAX, &in.mentions, &in.mention_count));
+    TRY(message_send(tx, &in, &c->x->arena, &message, &repeated));
     answer(c, &message);
     c->status = repeated ? 200 : 201;
     return OK;
@@ -70,13 +65,11 @@ enum err messages_edit(struct call *c, struct tx *tx)
 {
     struct group_entry message;
     struct str body;
-    enum err e = call_body_text(c, "body", true, &body);
-    if (!e)
-        e = message_edit(tx, c->params[0], (int64_t)c->params[1], c->caller.account, body,
-                         &c->x->arena, &message);
-    if (!e)
-        answer(c, &message);
-    return e;
+    TRY(call_body_text(c, "body", true, &body));
+    TRY(message_edit(tx, c->params[0], (int64_t)c->params[1], c->caller.account, body, &c->x->arena,
+                     &message));
+    answer(c, &message);
+    return OK;
 }
 
 enum err messages_delete(struct call *c, struct tx *tx)
@@ -93,21 +86,17 @@ enum err messages_delete(struct call *c, struct tx *tx)
 enum err messages_list(struct call *c, struct tx *tx)
 {
     int64_t after = -1, before = 0, limit = ENTRIES_DEFAULT;
-    enum err e = call_query_number(c, "after", 0, INT64_MAX, &after);
-    if (!e)
-        e = call_query_number(c, "before", 1, INT64_MAX, &before);
-    if (!e)
-        e = call_query_number(c, "limit", 1, ENTRIES_MAX, &limit);
-    if (!e && after >= 0 && before)
-        e = call_fail(c, ERR_BAD_INPUT, "give after or before, not both");
-    if (e)
-        return e;
+    TRY(call_query_number(c, "after", 0, INT64_MAX, &after));
+    TRY(call_query_number(c, "before", 1, INT64_MAX, &before));
+    TRY(call_query_number(c, "limit", 1, ENTRIES_MAX, &limit));
+    if (after >= 0 && before)
+        return call_fail(c, ERR_BAD_INPUT, "give after or before, not both");
     struct log_range range = {
         .after = after, .before = before ? before : INT64_MAX, .limit = (size_t)limit};
     struct log_page page;
     struct arena arena; /* the request's own lasts until the answer has been read */
     arena_init(&arena);
-    e = group_log_read(tx, c->params[0], c->caller.account, &range, &arena, &page);
+    enum err e = group_log_read(tx, c->params[0], c->caller.account, &range, &arena, &page);
     if (!e) {
         call_list_begin(c);
         for (size_t i = 0; i < page.count; i++)

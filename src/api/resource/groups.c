@@ -24,15 +24,10 @@ enum err groups_create(struct call *c, struct tx *tx)
     struct group_new in = {.owner = c->caller.account};
     struct group group;
     bool given;
-    enum err e = call_body_text(c, "name", true, &in.name);
-    if (!e)
-        e = body_history(c, &given, &in.history);
-    if (!e)
-        e = call_body_ids(c, "members", GROUP_FIRST_MEMBERS_MAX, &in.members, &in.member_count);
-    if (!e)
-        e = group_create(tx, &in, &c->x->arena, &group);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "name", true, &in.name));
+    TRY(body_history(c, &given, &in.history));
+    TRY(call_body_ids(c, "members", GROUP_FIRST_MEMBERS_MAX, &in.members, &in.member_count));
+    TRY(group_create(tx, &in, &c->x->arena, &group));
     render_group(&c->json, &group);
     c->status = 201;
     http_add_header(c->x, "Location", "/v1/groups/%llu", (unsigned long long)group.id);
@@ -42,10 +37,9 @@ enum err groups_create(struct call *c, struct tx *tx)
 enum err groups_show(struct call *c, struct tx *tx)
 {
     struct group group;
-    enum err e = group_get(tx, c->params[0], c->caller.account, &c->x->arena, &group);
-    if (!e)
-        render_group(&c->json, &group);
-    return e;
+    TRY(group_get(tx, c->params[0], c->caller.account, &c->x->arena, &group));
+    render_group(&c->json, &group);
+    return OK;
 }
 
 static enum err body_own_flag(struct call *c, const char *name, bool *given, bool *out)
@@ -59,27 +53,20 @@ enum err groups_update(struct call *c, struct tx *tx)
 {
     struct group_change change = {0};
     struct group group;
-    enum err e = call_body_text(c, "name", false, &change.name);
-    if (!e)
-        e = body_history(c, &change.set_history, &change.history);
-    if (!e)
-        e = body_own_flag(c, "muted", &change.set_muted, &change.muted);
-    if (!e)
-        e = body_own_flag(c, "archived", &change.set_archived, &change.archived);
-    if (!e)
-        e = group_update(tx, c->params[0], c->caller.account, &change, &c->x->arena, &group);
-    if (!e)
-        render_group(&c->json, &group);
-    return e;
+    TRY(call_body_text(c, "name", false, &change.name));
+    TRY(body_history(c, &change.set_history, &change.history));
+    TRY(body_own_flag(c, "muted", &change.set_muted, &change.muted));
+    TRY(body_own_flag(c, "archived", &change.set_archived, &change.archived));
+    TRY(group_update(tx, c->params[0], c->caller.account, &change, &c->x->arena, &group));
+    render_group(&c->json, &group);
+    return OK;
 }
 
 enum err chat_put(struct call *c, struct tx *tx)
 {
     struct group group;
     bool made;
-    enum err e = chat_open(tx, c->caller.account, c->params[0], &c->x->arena, &group, &made);
-    if (e)
-        return e;
+    TRY(chat_open(tx, c->caller.account, c->params[0], &c->x->arena, &group, &made));
     render_group(&c->json, &group);
     c->status = made ? 201 : 200;
     return OK;
@@ -92,15 +79,11 @@ enum err members_list(struct call *c, struct tx *tx)
     size_t limit, n;
     uint64_t after, next;
     struct group_member found[MEMBERS_MAX];
-    enum err e = call_page(c, MEMBERS_DEFAULT, MEMBERS_MAX, &limit, &after);
-    if (e)
-        return e;
+    TRY(call_page(c, MEMBERS_DEFAULT, MEMBERS_MAX, &limit, &after));
     if (after == UINT64_MAX)
         after = 0;
-    e = group_member_list(tx, c->params[0], c->caller.account, after, limit, &c->x->arena, found,
-                          &n, &next);
-    if (e)
-        return e;
+    TRY(group_member_list(tx, c->params[0], c->caller.account, after, limit, &c->x->arena, found,
+                          &n, &next));
     call_list_begin(c);
     for (size_t i = 0; i < n; i++)
         render_group_member(&c->json, &found[i]);
@@ -114,19 +97,13 @@ enum err members_put(struct call *c, struct tx *tx)
     struct str role = {NULL, 0};
     enum member_outcome outcome;
     struct group_member member;
-    enum err e = call_body_text(c, "role", false, &role);
-    if (!e)
-        e = call_body_flag(c, "invite", &wish.invite);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "role", false, &role));
+    TRY(call_body_flag(c, "invite", &wish.invite));
     wish.set_role = role.ptr != NULL;
     if (role.ptr && !group_role_parse(role, &wish.role))
         return call_fail(c, ERR_INVALID, "role must be owner, admin or member");
-    e = group_member_put(tx, c->params[0], c->caller.account, c->params[1], &wish, &outcome);
-    if (!e)
-        e = group_member_get(tx, c->params[0], c->params[1], &c->x->arena, &member);
-    if (e)
-        return e;
+    TRY(group_member_put(tx, c->params[0], c->caller.account, c->params[1], &wish, &outcome));
+    TRY(group_member_get(tx, c->params[0], c->params[1], &c->x->arena, &member));
     render_group_member(&c->json, &member);
     c->status = outcome == MEMBER_JOINED || outcome == MEMBER_INVITED ? 201 : 200;
     return OK;
@@ -143,11 +120,8 @@ enum err invitations_list(struct call *c, struct tx *tx)
     size_t limit, n;
     uint64_t below;
     struct group_invitation found[INVITATIONS_MAX];
-    enum err e = call_page(c, INVITATIONS_DEFAULT, INVITATIONS_MAX, &limit, &below);
-    if (!e)
-        e = group_invitation_list(tx, c->caller.account, below, limit, &c->x->arena, found, &n);
-    if (e)
-        return e;
+    TRY(call_page(c, INVITATIONS_DEFAULT, INVITATIONS_MAX, &limit, &below));
+    TRY(group_invitation_list(tx, c->caller.account, below, limit, &c->x->arena, found, &n));
     call_list_begin(c);
     for (size_t i = 0; i < n; i++)
         render_group_invitation(&c->json, &found[i]);

@@ -42,14 +42,11 @@ enum err inbox_show(struct call *c, struct tx *tx)
     struct inbox_page page; /* mostly empty: clearing it would cost more than reading it */
     if (!c->blocking)
         return ERR_NEEDS_TRUTH;
-    enum err e = call_page(c, INBOX_LIMIT_DEFAULT, INBOX_LIMIT_MAX, &limit, &below);
-    if (!e)
-        e = query_archived(c, &archived);
-    if (e)
-        return e;
+    TRY(call_page(c, INBOX_LIMIT_DEFAULT, INBOX_LIMIT_MAX, &limit, &below));
+    TRY(query_archived(c, &archived));
     arena_init(&arena);
-    e = inbox_page_read(c->api->views, c->api->db, c->caller.account, below, archived, limit,
-                        &arena, &page);
+    enum err e = inbox_page_read(c->api->views, c->api->db, c->caller.account, below, archived,
+                                 limit, &arena, &page);
     if (!e) {
         call_list_begin(c);
         call_list_end(c, write_items(&c->json, &page));
@@ -62,12 +59,10 @@ enum err read_put(struct call *c, struct tx *tx)
 {
     struct inbox_item item;
     int64_t seq = -1;
-    enum err e = call_body_number(c, "seq", 0, INT64_MAX, &seq);
-    if (!e && seq < 0)
-        e = call_fail(c, ERR_INVALID, "seq is missing");
-    if (!e)
-        e = inbox_mark_read(tx, c->params[0], c->caller.account, seq, &c->x->arena, &item);
-    if (!e)
-        render_inbox_item(&c->json, &item);
-    return e;
+    TRY(call_body_number(c, "seq", 0, INT64_MAX, &seq));
+    if (seq < 0)
+        return call_fail(c, ERR_INVALID, "seq is missing");
+    TRY(inbox_mark_read(tx, c->params[0], c->caller.account, seq, &c->x->arena, &item));
+    render_inbox_item(&c->json, &item);
+    return OK;
 }

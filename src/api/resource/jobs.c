@@ -113,10 +113,9 @@ static enum err find_job(struct tx *tx, uint64_t id, enum job_family family, str
 static enum err show_job(struct call *c, struct tx *tx, enum job_family family)
 {
     struct job job;
-    enum err e = find_job(tx, c->params[0], family, &job);
-    if (!e)
-        write_job(&c->json, &job);
-    return e;
+    TRY(find_job(tx, c->params[0], family, &job));
+    write_job(&c->json, &job);
+    return OK;
 }
 
 /* ---- making and changing ---- */
@@ -136,9 +135,7 @@ static enum err run_create(struct tx *tx, void *arg)
 
 static enum err create_job(struct call *c, struct job_write *w)
 {
-    enum err e = db_write(c->api->db, run_create, w, c->detail);
-    if (e)
-        return e;
+    TRY(db_write(c->api->db, run_create, w, c->detail));
     engine_jobs_changed(c->api->engine);
     write_job(&c->json, &w->job);
     return OK;
@@ -161,9 +158,7 @@ static enum err change_job(struct call *c, enum job_family family)
 {
     static const enum job_state allowed[] = {JOB_RUNNING, JOB_PAUSED, JOB_CANCELLED};
     struct str text = {NULL, 0};
-    enum err e = call_body_text(c, "state", true, &text);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "state", true, &text));
     struct job_write *w = ARENA_NEW(&c->x->arena, struct job_write);
     *w = (struct job_write){
         .family = family, .state = JOB_STATES, .now_ms = clock_wall_ms(c->api->clock)};
@@ -174,9 +169,7 @@ static enum err change_job(struct call *c, enum job_family family)
     }
     if (w->state == JOB_STATES)
         return call_fail(c, ERR_INVALID, "state must be paused, running or cancelled");
-    e = db_write(c->api->db, run_change, w, c->detail);
-    if (e)
-        return e;
+    TRY(db_write(c->api->db, run_change, w, c->detail));
     engine_jobs_changed(c->api->engine);
     write_job(&c->json, &w->job);
     return OK;
@@ -290,21 +283,16 @@ enum err replays_plan(struct call *c, struct tx *tx)
     struct planning *p = ARENA_NEW(&c->x->arena, struct planning);
     struct str position = {NULL, 0};
     char why[300] = "";
-    enum err e = read_spec(c, others, COUNT_OF(others), &p->spec);
-    if (!e)
-        e = call_body_text(c, "position", false, &position);
-    if (!e && position.ptr && (!str_parse_u64(position, &p->position) || p->position > INT64_MAX))
-        e = call_fail(c, ERR_INVALID,
-                      "position is malformed: send the position of the last answer unchanged");
-    if (e)
-        return e;
+    TRY(read_spec(c, others, COUNT_OF(others), &p->spec));
+    TRY(call_body_text(c, "position", false, &position));
+    if (position.ptr && (!str_parse_u64(position, &p->position) || p->position > INT64_MAX))
+        return call_fail(c, ERR_INVALID,
+                         "position is malformed: send the position of the last answer unchanged");
     p->rules = engine_rules(c->api->engine, &p->rule_count);
     if (p->spec.to_ms == 0)
         p->spec.to_ms = clock_wall_ms(c->api->clock);
-    e = db_read(c->api->db, run_plan, p, c->detail);
-    if (e)
-        return e;
-    e = check_spec(c, &p->spec, why);
+    TRY(db_read(c->api->db, run_plan, p, c->detail));
+    enum err e = check_spec(c, &p->spec, why);
     if (e && e != ERR_CONFLICT)
         return e;
     json_object_begin(&c->json);
@@ -391,17 +379,12 @@ enum err rebuilds_create(struct call *c, struct tx *tx)
     struct str name = {NULL, 0};
     int64_t rate = REBUILD_RATE_DEFAULT;
     enum rebuild_what what;
-    enum err e = call_body_text(c, "what", true, &name);
-    if (!e && !rebuild_parse(name, &what))
-        e = call_fail(c, ERR_INVALID, "what must be timelines, counters or inboxes");
-    if (!e)
-        e = call_body_text(c, "user", false, &range.user);
-    if (!e)
-        e = call_body_number(c, "rate", 0, JOB_RATE_MAX, &rate);
-    if (!e)
-        e = db_read(c->api->db, read_range, &range, c->detail);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "what", true, &name));
+    if (!rebuild_parse(name, &what))
+        return call_fail(c, ERR_INVALID, "what must be timelines, counters or inboxes");
+    TRY(call_body_text(c, "user", false, &range.user));
+    TRY(call_body_number(c, "rate", 0, JOB_RATE_MAX, &rate));
+    TRY(db_read(c->api->db, read_range, &range, c->detail));
     struct view_stats views;
     views_stats(c->api->views, &views);
     w->now_ms = clock_wall_ms(c->api->clock);

@@ -16,13 +16,11 @@ static enum err answer_post(struct call *c, struct tx *tx, uint64_t id)
 {
     struct feed_item item;
     size_t count;
-    enum err e =
-        feed_hydrate(c->api->cards, tx, c->caller.account, &id, 1, &c->x->arena, &item, &count);
-    if (!e && count == 0)
-        e = call_fail(c, ERR_NOT_FOUND, "no such post");
-    if (!e)
-        render_post(&c->json, &item, &c->x->arena);
-    return e;
+    TRY(feed_hydrate(c->api->cards, tx, c->caller.account, &id, 1, &c->x->arena, &item, &count));
+    if (count == 0)
+        return call_fail(c, ERR_NOT_FOUND, "no such post");
+    render_post(&c->json, &item, &c->x->arena);
+    return OK;
 }
 
 /* Not for what will be refused: it would have been counted in vain, and its neighbours with it. */
@@ -43,13 +41,10 @@ enum err posts_create(struct call *c, struct tx *tx)
     /* Cards of another process are further away than the row that is changed here anyway. */
     if (c->api->cards->shared)
         in.author_card = &item.author;
-    enum err e = call_body_text(c, "caption", true, &in.caption);
-    if (!e)
-        e = post_create(tx, &in, &c->x->arena, &item.card);
-    if (!e && !in.author_card)
-        e = feed_author(c->api->cards, tx, in.author, &c->x->arena, &item.author);
-    if (e)
-        return e;
+    TRY(call_body_text(c, "caption", true, &in.caption));
+    TRY(post_create(tx, &in, &c->x->arena, &item.card));
+    if (!in.author_card)
+        TRY(feed_author(c->api->cards, tx, in.author, &c->x->arena, &item.author));
     render_post(&c->json, &item, &c->x->arena);
     c->status = 201;
     http_add_header(c->x, "Location", "/v1/posts/%llu", (unsigned long long)item.card.id);
@@ -59,18 +54,17 @@ enum err posts_create(struct call *c, struct tx *tx)
 enum err posts_show(struct call *c, struct tx *tx)
 {
     struct post_card card;
-    enum err e = post_get(tx, c->params[0], c->caller.account, &c->x->arena, &card);
-    return e ? e : answer_post(c, tx, card.id);
+    TRY(post_get(tx, c->params[0], c->caller.account, &c->x->arena, &card));
+    return answer_post(c, tx, card.id);
 }
 
 enum err posts_update(struct call *c, struct tx *tx)
 {
     struct post_card card;
     struct str caption;
-    enum err e = call_body_text(c, "caption", true, &caption);
-    if (!e)
-        e = post_edit(tx, c->params[0], c->caller.account, caption, now_ms(c), &c->x->arena, &card);
-    return e ? e : answer_post(c, tx, card.id);
+    TRY(call_body_text(c, "caption", true, &caption));
+    TRY(post_edit(tx, c->params[0], c->caller.account, caption, now_ms(c), &c->x->arena, &card));
+    return answer_post(c, tx, card.id);
 }
 
 enum err posts_delete(struct call *c, struct tx *tx)
@@ -85,19 +79,15 @@ enum err posts_by_account(struct call *c, struct tx *tx)
     uint64_t below, ids[FEED_LIMIT_MAX + 1];
     struct account account = {0};
     struct relationship relationship;
-    enum err e = call_page(c, FEED_LIMIT_DEFAULT, FEED_LIMIT_MAX, &limit, &below);
-    if (!e)
-        e = call_find_account(c, tx, c->params[0], &account, &relationship);
-    if (!e && !relationship.blocking) /* one more than the page, to know whether it is the last */
-        e = posts_by_author(tx, account.id, below, limit + 1, ids, &n);
-    if (e)
-        return e;
+    TRY(call_page(c, FEED_LIMIT_DEFAULT, FEED_LIMIT_MAX, &limit, &below));
+    TRY(call_find_account(c, tx, c->params[0], &account, &relationship));
+    /* one more than the page, to know whether it is the last */
+    if (!relationship.blocking)
+        TRY(posts_by_author(tx, account.id, below, limit + 1, ids, &n));
     bool more = n > limit;
     n = more ? limit : n;
     struct feed_item *items = ARENA_ARRAY(&c->x->arena, struct feed_item, n + 1);
-    e = feed_hydrate(c->api->cards, tx, c->caller.account, ids, n, &c->x->arena, items, &count);
-    if (e)
-        return e;
+    TRY(feed_hydrate(c->api->cards, tx, c->caller.account, ids, n, &c->x->arena, items, &count));
     call_list_begin(c);
     for (size_t i = 0; i < count; i++)
         render_post(&c->json, &items[i], &c->x->arena);
@@ -108,8 +98,8 @@ enum err posts_by_account(struct call *c, struct tx *tx)
 static enum err set_like(struct call *c, struct tx *tx, bool on)
 {
     bool changed;
-    enum err e = post_like(tx, c->params[0], c->caller.account, on, now_ms(c), &changed);
-    return e ? e : answer_post(c, tx, c->params[0]);
+    TRY(post_like(tx, c->params[0], c->caller.account, on, now_ms(c), &changed));
+    return answer_post(c, tx, c->params[0]);
 }
 
 enum err like_put(struct call *c, struct tx *tx)
@@ -127,10 +117,8 @@ enum err likes_list(struct call *c, struct tx *tx)
     size_t limit, n;
     uint64_t below;
     struct account_card found[LIKES_MAX];
-    enum err e = call_page(c, LIKES_DEFAULT, LIKES_MAX, &limit, &below);
-    if (!e)
-        e = post_likes(tx, c->params[0], c->caller.account, below, limit, &c->x->arena, found, &n);
-    if (!e)
-        call_list_accounts(c, found, n, limit);
-    return e;
+    TRY(call_page(c, LIKES_DEFAULT, LIKES_MAX, &limit, &below));
+    TRY(post_likes(tx, c->params[0], c->caller.account, below, limit, &c->x->arena, found, &n));
+    call_list_accounts(c, found, n, limit);
+    return OK;
 }

@@ -14,10 +14,8 @@ static enum err find_account_tx(struct tx *tx, void *arg)
 {
     struct log_in *l = arg;
     struct arena *arena = &l->call->x->arena;
-    enum err e = account_by_username(tx, l->username, arena, &l->account);
-    if (!e)
-        e = account_password_hash(tx, l->account.id, arena, &l->hash);
-    return e;
+    TRY(account_by_username(tx, l->username, arena, &l->account));
+    return account_password_hash(tx, l->account.id, arena, &l->hash);
 }
 
 /* Verifying a password takes long enough for it to be changed meanwhile; that ended all sessions,
@@ -45,12 +43,9 @@ enum err sessions_create(struct call *c, struct tx *tx)
     (void)tx;
     struct log_in l = {.call = c};
     struct str password;
-    enum err e = call_body_text(c, "username", true, &l.username);
-    if (!e)
-        e = call_body_text(c, "password", true, &password);
-    if (e)
-        return e;
-    e = db_read(c->api->db, find_account_tx, &l, c->detail);
+    TRY(call_body_text(c, "username", true, &l.username));
+    TRY(call_body_text(c, "password", true, &password));
+    enum err e = db_read(c->api->db, find_account_tx, &l, c->detail);
     if (e && e != ERR_NOT_FOUND)
         return e;
     bool right = e == OK && l.hash.ptr ? password_verify(password, l.hash)
@@ -61,9 +56,7 @@ enum err sessions_create(struct call *c, struct tx *tx)
         return call_fail(c, ERR_FORBIDDEN, "this account is suspended");
     struct str token;
     token_make("fts_", &c->x->arena, &token, l.token_hash);
-    e = db_write(c->api->db, create_session_tx, &l, c->detail);
-    if (e)
-        return e;
+    TRY(db_write(c->api->db, create_session_tx, &l, c->detail));
     call_signed_in(c, &l.account, token);
     return OK;
 }
@@ -72,9 +65,7 @@ enum err sessions_list(struct call *c, struct tx *tx)
 {
     struct session found[SESSIONS_MAX];
     size_t n;
-    enum err e = session_list(tx, c->caller.account, &c->x->arena, found, &n);
-    if (e)
-        return e;
+    TRY(session_list(tx, c->caller.account, &c->x->arena, found, &n));
     call_list_begin(c);
     for (size_t i = 0; i < n; i++)
         render_session(&c->json, &found[i], found[i].id == c->caller.session);
