@@ -184,11 +184,9 @@ static enum err rebuild_counters(struct rebuilding *b, uint64_t account, bool *c
                       .repair = true,
                       .result = &result};
     arena_init(&k.arena);
-    enum err e = check_counters(&k, account);
-    if (!e)
-        e = check_post_counters(&k, account);
-    if (!e)
-        e = check_group_counters(&k, account);
+    enum err e = OK;
+    for (int which = COUNTERS_ACCOUNT; !e && which <= COUNTERS_READ_MARKS; which++)
+        e = check_counters(&k, account, (enum counter_family)which);
     arena_done(&k.arena);
     *changed = result.counter_errors > 0;
     return e;

@@ -260,21 +260,14 @@ static enum err read_slice(struct tx *tx, void *arg)
 /* The graph comes before the feed: a feed that is wrong for want of an edge is right after that. */
 static enum err check_account(struct check *k, uint64_t account)
 {
-    enum err e = check_counters(k, account);
-    if (!e)
-        e = check_post_counters(k, account);
-    if (!e)
-        e = check_graph(k, account, CHECK_FOLLOWING);
-    if (!e)
-        e = check_graph(k, account, CHECK_FOLLOWERS);
-    if (!e)
-        e = check_feed(k, account);
-    if (!e)
-        e = check_group_counters(k, account);
-    if (!e)
-        e = check_inbox(k, account);
-    arena_reset(&k->arena);
-    return e == ERR_NOT_FOUND ? OK : e; /* deleted while it was being looked at */
+    TRY(check_counters(k, account, COUNTERS_ACCOUNT));
+    TRY(check_counters(k, account, COUNTERS_POSTS));
+    TRY(check_graph(k, account, CHECK_FOLLOWING));
+    TRY(check_graph(k, account, CHECK_FOLLOWERS));
+    TRY(check_feed(k, account));
+    TRY(check_counters(k, account, COUNTERS_GROUPS));
+    TRY(check_counters(k, account, COUNTERS_READ_MARKS));
+    return check_inbox(k, account);
 }
 
 enum err truth_check(struct db *db, struct views *views, struct cards *cards, uint64_t from,
@@ -296,8 +289,12 @@ enum err truth_check(struct db *db, struct views *views, struct cards *cards, ui
     struct account_slice slice = {
         .from = from, .limit = limit, .ids = ARENA_ARRAY(&arena, uint64_t, limit + 1)};
     enum err e = db_read(db, read_slice, &slice, NULL);
-    for (size_t i = 0; !e && i < slice.count && i < limit; i++)
+    for (size_t i = 0; !e && i < slice.count && i < limit; i++) {
         e = check_account(&k, slice.ids[i]);
+        if (e == ERR_NOT_FOUND)
+            e = OK; /* deleted while it was being looked at */
+        arena_reset(&k.arena);
+    }
     if (!e && slice.count > limit)
         result->next_account = slice.ids[limit];
     arena_done(&k.arena);

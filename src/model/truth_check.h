@@ -40,21 +40,10 @@ static inline void check_tell(struct check *k, const struct check_difference *d)
         k->report.difference(k->report.arg, d);
 }
 
-/* A counter that is wrong; `whose` says of what. */
-static inline void check_tell_counter(struct check *k, struct check_difference whose,
-                                      const char *counter, int64_t stored, int64_t actual)
-{
-    whose.kind = DIFFERENCE_COUNTER;
-    whose.counter = counter;
-    whose.stored = stored;
-    whose.actual = actual;
-    k->result->counter_errors++;
-    check_tell(k, &whose);
-}
-
-enum err check_counters(struct check *k, uint64_t account);
-enum err check_post_counters(struct check *k, uint64_t account);
-enum err check_group_counters(struct check *k, uint64_t account);
+/* The counters of an account, of its posts, of the groups whose first member it is, and of what it
+ * has read in its groups. */
+enum counter_family { COUNTERS_ACCOUNT, COUNTERS_POSTS, COUNTERS_GROUPS, COUNTERS_READ_MARKS };
+enum err check_counters(struct check *k, uint64_t account, enum counter_family which);
 enum err check_inbox(struct check *k, uint64_t account);
 /* Whose edges: an account's, or a group's. */
 enum check_edges { CHECK_FOLLOWING, CHECK_FOLLOWERS, CHECK_MEMBERS };
