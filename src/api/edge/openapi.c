@@ -207,7 +207,7 @@ static json_t *shapes(void)
 {
     json_t *all = json_object();
     for (size_t i = 0; i < schema_count; i++)
-        json_object_set_new(all, schemas[i].name, quoted(schemas[i].json));
+        json_object_set_new(all, schemas[i].name, schema_read(schemas[i].shape));
     struct buf numbers;
     struct json_out j;
     buf_init(&numbers, 0);
