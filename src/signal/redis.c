@@ -37,22 +37,18 @@ static struct client *client_of(struct signal *base)
     return &CONTAINER_OF(base, struct redis_signal, signal)->client;
 }
 
-static enum err invalidate_some(struct batch *b, const uint64_t *accounts, size_t n)
-{
-    batch_reset(b);
-    for (size_t i = 0; i < n; i++)
-        batch_command(b, "SET", arg_account(KEY_INVALIDATED, accounts[i]), arg_text("1"),
-                      arg_text("PX"), arg_number(INVALIDATED_KEEP_MS));
-    return batch_flush(b, FLUSH_GOOD);
-}
-
 static enum err invalidate(struct signal *base, const uint64_t *accounts, size_t n)
 {
     BORROWED struct batch *b = batch_borrow(client_of(base));
     enum err e = OK;
-    for (size_t from = 0; !e && from < n; from += INVALIDATE_A_FLUSH)
-        e = invalidate_some(b, accounts + from,
-                            n - from < INVALIDATE_A_FLUSH ? n - from : INVALIDATE_A_FLUSH);
+    for (size_t from = 0, some; !e && from < n; from += some) {
+        some = n - from < INVALIDATE_A_FLUSH ? n - from : INVALIDATE_A_FLUSH;
+        batch_reset(b);
+        for (size_t i = from; i < from + some; i++)
+            batch_command(b, "SET", arg_account(KEY_INVALIDATED, accounts[i]), arg_text("1"),
+                          arg_text("PX"), arg_number(INVALIDATED_KEEP_MS));
+        e = batch_flush(b, FLUSH_GOOD);
+    }
     return e;
 }
 

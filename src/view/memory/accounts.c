@@ -128,34 +128,32 @@ static void prepare(struct memory_views *m, uint32_t slot, uint64_t id, enum slo
     flag_set(m->grouped, slot, use == SLOT_GROUP);
 }
 
+/* `create` is held. DIRECTORY_NONE: no memory. */
+static uint32_t create(struct memory_views *m, uint64_t id, enum slot_use use)
+{
+    uint32_t next = atomic_load_explicit(&m->accounts, memory_order_relaxed);
+    if (next == ACCOUNTS_MAX || !accounts_extend(m, next + 1))
+        return DIRECTORY_NONE;
+    prepare(m, next, id, use);
+    if (!directory_insert(&m->directory, id, next))
+        return DIRECTORY_NONE;
+    atomic_store_explicit(&m->accounts, next + 1, memory_order_release);
+    return next;
+}
+
 enum err account_slot(struct memory_views *m, uint64_t id, enum slot_use use, uint32_t *slot)
 {
     *slot = directory_find(&m->directory, id);
-    if (*slot != DIRECTORY_NONE)
-        return flag_get(m->grouped, *slot) == (use == SLOT_GROUP) ? OK : ERR_BAD_INPUT;
-    if (id == 0)
-        return ERR_BAD_INPUT;
-    enum err e = OK;
-    pthread_mutex_lock(&m->create);
-    *slot = directory_find(&m->directory, id);
-    if (*slot == DIRECTORY_NONE) {
-        uint32_t next = atomic_load_explicit(&m->accounts, memory_order_relaxed);
-        if (next == ACCOUNTS_MAX || !accounts_extend(m, next + 1)) {
-            e = ERR_NO_MEMORY;
-        } else {
-            prepare(m, next, id, use);
-            if (directory_insert(&m->directory, id, next)) {
-                atomic_store_explicit(&m->accounts, next + 1, memory_order_release);
-                *slot = next;
-            } else {
-                e = ERR_NO_MEMORY;
-            }
-        }
+    if (*slot == DIRECTORY_NONE && id != 0) {
+        pthread_mutex_lock(&m->create);
+        *slot = directory_find(&m->directory, id);
+        if (*slot == DIRECTORY_NONE)
+            *slot = create(m, id, use);
+        pthread_mutex_unlock(&m->create);
     }
-    pthread_mutex_unlock(&m->create);
-    if (e == OK && flag_get(m->grouped, *slot) != (use == SLOT_GROUP))
-        e = ERR_BAD_INPUT;
-    return e;
+    if (*slot == DIRECTORY_NONE)
+        return id == 0 ? ERR_BAD_INPUT : ERR_NO_MEMORY;
+    return flag_get(m->grouped, *slot) == (use == SLOT_GROUP) ? OK : ERR_BAD_INPUT;
 }
 
 /* A visit is never before the start of a walk that is under way, whatever the clock says: it may

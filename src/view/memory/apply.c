@@ -1,10 +1,6 @@
 /* Changes: what a commit makes true at once, in the graph, in the author's own timeline and in
  * inboxes. Everything here is idempotent: it is applied again from the last saved position after a
- * crash.
- *
- * A membership is known to the group, as a follower is to an author; the member's side of it is the
- * inbox, which may be dropped. So a message goes from the group to its members, and nothing else
- * asks who is in which group: readers look in truth. */
+ * crash. How a membership is kept is told in inboxes.c. */
 #include <stdlib.h>
 
 #include "port/event.h"

@@ -4,9 +4,9 @@
  * inbox, which may be dropped. So a message goes from the group to its members, and nothing else
  * asks who is in which group: readers look in truth.
  *
- * A push is bound by memory as that of a post is (deliver.c): one line of the inboxes column, which
- * is nearly sequential, and the ends of two arrays somewhere on the heap; all are asked for some
- * members ahead. */
+ * A push is bound by memory as that of a post is (timelines.c): one line of the inboxes column,
+ * which is nearly sequential, and the ends of two arrays somewhere on the heap; all are asked for
+ * some members ahead. */
 #include "base/check.h"
 #include "view/memory/driver.h"
 

@@ -92,13 +92,8 @@ static size_t count_below(const struct pull_block *b, size_t count, uint64_t id)
     return low;
 }
 
-static void change_begin(struct pull_list *l)
-{
-    uint64_t version = atomic_load_explicit(&l->version, memory_order_relaxed);
-    atomic_store_explicit(&l->version, version + 1, memory_order_release);
-}
-
-static void change_end(struct pull_list *l)
+/* Before a change, and after it. */
+static void step_version(struct pull_list *l)
 {
     uint64_t version = atomic_load_explicit(&l->version, memory_order_relaxed);
     atomic_store_explicit(&l->version, version + 1, memory_order_release);
@@ -114,9 +109,9 @@ static struct pull_block *grow(struct pull_list *l, struct pull_block *old, size
     for (size_t i = 0; i < count; i++)
         set_id(b, i, id_at(old, i));
     b->older = old;
-    change_begin(l);
+    step_version(l);
     atomic_store_explicit(&l->block, b, memory_order_release);
-    change_end(l);
+    step_version(l);
     return b;
 }
 
@@ -131,23 +126,23 @@ bool pull_list_add(struct pull_list *l, uint64_t id, size_t cap, int64_t *bytes)
         return true;
     if (count >= cap) {
         uint64_t out = at == 0 ? id : id_at(b, 0);
-        change_begin(l);
+        step_version(l);
         for (size_t i = 0; i + 1 < at; i++)
             set_id(b, i, id_at(b, i + 1));
         if (at > 0)
             set_id(b, at - 1, id);
         atomic_store_explicit(&l->floor, out, memory_order_release);
-        change_end(l);
+        step_version(l);
         return true;
     }
     if (count == b->capacity && !(b = grow(l, b, count, bytes)))
         return false;
-    change_begin(l);
+    step_version(l);
     for (size_t i = count; i > at; i--)
         set_id(b, i, id_at(b, i - 1));
     set_id(b, at, id);
     atomic_store_explicit(&l->count, count + 1, memory_order_release);
-    change_end(l);
+    step_version(l);
     return true;
 }
 
@@ -158,20 +153,20 @@ void pull_list_remove(struct pull_list *l, uint64_t id)
     size_t at = count_below(b, count, id);
     if (at == count || id_at(b, at) != id)
         return;
-    change_begin(l);
+    step_version(l);
     for (size_t i = at; i + 1 < count; i++)
         set_id(b, i, id_at(b, i + 1));
     atomic_store_explicit(&l->count, count - 1, memory_order_release);
-    change_end(l);
+    step_version(l);
 }
 
 void pull_list_raise_floor(struct pull_list *l, uint64_t floor)
 {
     if (floor <= atomic_load_explicit(&l->floor, memory_order_relaxed))
         return;
-    change_begin(l);
+    step_version(l);
     atomic_store_explicit(&l->floor, floor, memory_order_release);
-    change_end(l);
+    step_version(l);
 }
 
 size_t pull_list_read(struct pull_list *l, uint64_t below, uint64_t above, uint64_t *ids,

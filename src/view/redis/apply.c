@@ -1,12 +1,10 @@
 /* Changes: what a commit makes true at once.
  *
- * An edge lies in two slots, the follower's and the author's, and no act spans both. Each side
+ * A follow lies in two slots, the follower's and the author's, and no act spans both. Each side
  * decides by the event which change is the latest, so in the end both agree, whatever came first;
- * in between the graph may be known to one side only, and apply() has not returned yet.
- *
- * A membership lies in two slots, the member's and the group's, as a follow does, and each side
- * decides by the event which change is the latest. The member's side is the inbox; a group has
- * nothing but its members and the latest events that changed them.
+ * in between one side only may know of it, and apply() has not returned yet. A membership is kept
+ * in the same way. The member's side of it is the inbox; a group has nothing but its members and
+ * the latest events that changed them.
  *
  * Whose posts a reader must pull is kept with the reader, since looking at everybody followed would
  * cost more than the page. So the first pulled post of an author is made known to all followers

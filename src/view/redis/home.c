@@ -173,38 +173,25 @@ static enum err read_any(struct redis_views *r, uint64_t viewer, struct page *p,
     return e;
 }
 
-/* *found: there is a timeline, and nothing is lost. */
-static enum err read_home(struct redis_views *r, uint64_t viewer, uint64_t below, uint64_t *ids,
-                          size_t max, size_t *n, uint64_t *floor, bool *found)
-{
-    struct page page = {ids, 0, max, below, 0};
-    bool read = false;
-    enum err e = OK;
-    *found = false;
-    *n = 0;
-    *floor = UINT64_MAX;
-    if (is_lost(r))
-        return OK;
-    if (below > INT64_MAX && max > 0 && max < r->views.cap) /* what lies beyond the cap is out */
-        e = read_top(r, viewer, &page, &read);
-    if (!e && !read)
-        e = read_any(r, viewer, &page, &read);
-    if (is_lost(r)) /* known since: no word of that counts */
-        return OK;
-    if (!e && read) {
-        *n = page.n;
-        *floor = page.floor;
-        *found = true;
-    }
-    return e;
-}
-
 enum err redis_home(struct timelines *base, uint64_t viewer, uint64_t below, uint64_t *ids,
                     size_t max, size_t *n, uint64_t *floor)
 {
     struct redis_views *r = CONTAINER_OF(base, struct redis_views, timelines);
-    bool found;
-    enum err e = read_home(r, viewer, below, ids, max, n, floor, &found);
+    struct page page = {ids, 0, max, below, 0};
+    bool lost = is_lost(r), found = false;
+    enum err e = OK;
+    /* What lies beyond the cap is out. */
+    if (!lost && below > INT64_MAX && max > 0 && max < r->views.cap)
+        e = read_top(r, viewer, &page, &found);
+    if (!lost && !e && !found)
+        e = read_any(r, viewer, &page, &found);
+    if (is_lost(r)) { /* perhaps known since: no word of that counts */
+        found = false;
+        e = OK;
+    }
+    found &= e == OK;
+    *n = found ? page.n : 0;
+    *floor = found ? page.floor : UINT64_MAX;
     if (!found)
         client_spoil(&r->client); /* truth will be asked instead */
     return e;

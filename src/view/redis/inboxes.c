@@ -8,72 +8,41 @@
 #include "base/id.h"
 #include "view/redis/driver.h"
 
-enum { PUSH_A_FLUSH = 2048, DROP_A_FLUSH = 1024, SCORE_MAX = 24, SENT_MAX = 128 };
+enum { PUSH_A_FLUSH = 2048, DROP_A_FLUSH = 1024, SCORE_MAX = 24 };
 
 /* ---- delivery ---- */
-
-static void queue_push(struct batch *b, const struct inbox_push *p, size_t from, size_t n)
-{
-    for (size_t i = from; i < from + n; i++)
-        batch_command(b, "ZADD", arg_account(KEY_INBOX, p->members[i]), arg_text("GT"),
-                      arg_text("CH"), arg_number(event_score(p->activity)), arg_id(p->group));
-}
-
-static size_t count_changed(const struct batch *b, size_t from, size_t n)
-{
-    size_t changed = 0;
-    for (size_t i = 0; i < n; i++)
-        changed += batch_integer(b, from + i, 0) == 1;
-    return changed;
-}
 
 /* Members of as many messages as fit go in one round trip. */
 static enum err push(struct inboxes *base, struct inbox_push *pushes, size_t n)
 {
     struct redis_views *r = CONTAINER_OF(base, struct redis_views, inboxes);
+    BORROWED struct batch *b = batch_borrow(&r->client);
     for (size_t i = 0; i < n; i++) {
         if (pushes[i].group == 0 || pushes[i].activity == 0)
             return ERR_BAD_INPUT;
         pushes[i].changed = 0;
     }
-    BORROWED struct batch *b = batch_borrow(&r->client);
-    enum err e = OK;
-    for (size_t at = 0, from = 0; !e && at < n;) {
-        struct {
-            size_t push, n;
-        } sent[SENT_MAX];
-        size_t count = 0, room = PUSH_A_FLUSH, reply = 0;
+    for (size_t at = 0, from = 0; at < n;) {
+        struct inbox_push *of[PUSH_A_FLUSH]; /* whose member each command is about */
+        size_t count = 0;
         batch_reset(b);
-        while (at < n && room > 0 && count < SENT_MAX) {
-            const struct inbox_push *p = &pushes[at];
-            size_t some = p->n - from < room ? p->n - from : room;
-            queue_push(b, p, from, some);
-            sent[count].push = at;
-            sent[count++].n = some;
-            room -= some;
-            from += some;
-            if (from == p->n)
+        while (at < n && count < PUSH_A_FLUSH) {
+            struct inbox_push *p = &pushes[at];
+            if (from == p->n) {
                 at++, from = 0;
+                continue;
+            }
+            of[count++] = p;
+            batch_command(b, "ZADD", arg_account(KEY_INBOX, p->members[from++]), arg_text("GT"),
+                          arg_text("CH"), arg_number(event_score(p->activity)), arg_id(p->group));
         }
-        e = flush_pushes(r, b);
-        for (size_t i = 0; !e && i < count; reply += sent[i++].n)
-            pushes[sent[i].push].changed += count_changed(b, reply, sent[i].n);
+        enum err e = flush_pushes(r, b);
+        if (e)
+            return e;
+        for (size_t i = 0; i < count; i++)
+            of[i]->changed += batch_integer(b, i, 0) == 1;
     }
-    return e;
-}
-
-static enum err drop_some(struct redis_views *r, struct batch *b, const uint64_t *members, size_t n)
-{
-    batch_reset(b);
-    for (size_t i = 0; i < n; i++)
-        batch_script(b, SCRIPT_inbox_drop, arg_people(members[i]),
-                     arg_account(KEY_INBOX, members[i]), arg_number(members[i]));
-    enum err e = batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD);
-    for (size_t i = 0; !e && i < n; i++) {
-        tally_add(r, TALLY_INBOXES, -reply_number(b, i, 0));
-        tally_add(r, TALLY_INBOX_ENTRIES, reply_number(b, i, 1));
-    }
-    return e;
+    return OK;
 }
 
 static enum err drop(struct inboxes *base, const uint64_t *members, size_t n)
@@ -81,8 +50,18 @@ static enum err drop(struct inboxes *base, const uint64_t *members, size_t n)
     struct redis_views *r = CONTAINER_OF(base, struct redis_views, inboxes);
     BORROWED struct batch *b = batch_borrow(&r->client);
     enum err e = OK;
-    for (size_t from = 0; !e && from < n; from += DROP_A_FLUSH)
-        e = drop_some(r, b, members + from, n - from < DROP_A_FLUSH ? n - from : DROP_A_FLUSH);
+    for (size_t from = 0, some; !e && from < n; from += some) {
+        some = n - from < DROP_A_FLUSH ? n - from : DROP_A_FLUSH;
+        batch_reset(b);
+        for (size_t i = from; i < from + some; i++)
+            batch_script(b, SCRIPT_inbox_drop, arg_people(members[i]),
+                         arg_account(KEY_INBOX, members[i]), arg_number(members[i]));
+        e = batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD);
+        for (size_t i = 0; !e && i < some; i++) {
+            tally_add(r, TALLY_INBOXES, -reply_number(b, i, 0));
+            tally_add(r, TALLY_INBOX_ENTRIES, reply_number(b, i, 1));
+        }
+    }
     tally_pour(r);
     return e;
 }

@@ -53,7 +53,8 @@ struct redis_invalidation {
     bool under_way, spoiled;
     size_t awaited; /* answers that the round trip waits for */
     int64_t began_at_ms;
-    bool asleep, stopping;
+    bool asleep;
+    _Atomic bool stopping;
     pthread_cond_t wish; /* somebody wants a connection */
 
     int epoll, wake;

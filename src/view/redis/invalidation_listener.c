@@ -506,14 +506,6 @@ static int patience_ms(struct redis_invalidation *w)
     return asleep ? -1 : wait > 0 ? (int)wait : 0;
 }
 
-static bool is_stopping(struct redis_invalidation *w)
-{
-    pthread_mutex_lock(&w->lock);
-    bool stopping = w->stopping;
-    pthread_mutex_unlock(&w->lock);
-    return stopping;
-}
-
 static void take_events(struct redis_invalidation *w, const struct epoll_event *events, int n)
 {
     bool all = false;
@@ -541,7 +533,7 @@ static void *listen_to_all(void *arg)
 {
     struct redis_invalidation *w = arg;
     struct epoll_event events[EVENTS_MAX];
-    while (!is_stopping(w)) {
+    while (!atomic_load(&w->stopping)) {
         int n = epoll_wait(w->epoll, events, EVENTS_MAX, patience_ms(w));
         take_events(w, events, n);
         settle(w);

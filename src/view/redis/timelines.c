@@ -19,89 +19,44 @@ static bool trims(uint64_t post, uint64_t member)
     return hash_u64(post ^ member * UINT64_C(0x9e3779b97f4a7c15)) % TRIM_ONE_IN == 0;
 }
 
-static void queue_push(struct redis_views *r, struct batch *b, uint64_t post,
-                       const uint64_t *members, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        struct arg timeline = arg_account(KEY_TIMELINE, members[i]);
-        batch_command(b, "ZADD", timeline, arg_post(post));
-        if (trims(post, members[i]))
-            batch_script(b, SCRIPT_trim, timeline, arg_number(r->views.cap));
-    }
-}
-
-/* The replies to what queue_push queued, from command `at` on; returns where the next begin. */
-static size_t note_push(struct redis_views *r, struct batch *b, size_t at, struct timeline_push *p,
-                        const uint64_t *members, size_t n)
-{
-    size_t removed = 0, added = 0;
-    for (size_t i = 0; i < n; i++) {
-        added += batch_integer(b, at++, 0) == 1;
-        if (trims(p->post, members[i]))
-            removed += (size_t)batch_integer(b, at++, 0);
-    }
-    p->added += added;
-    tally_add(r, TALLY_ENTRIES, (int64_t)added - (int64_t)removed);
-    return at;
-}
-
-/* A run of one post's members, and where the next one begins. */
-struct slice {
-    size_t push, from, n;
-};
-
-static struct slice slice_at(const struct timeline_push *pushes, struct slice at, size_t *room)
-{
-    size_t left = pushes[at.push].n - at.from;
-    at.n = left < *room ? left : *room;
-    *room -= at.n;
-    return at;
-}
-
-static struct slice slice_after(const struct timeline_push *pushes, struct slice at)
-{
-    at.from += at.n;
-    return at.from < pushes[at.push].n ? at : (struct slice){.push = at.push + 1};
-}
-
 /* Members of as many posts as fit go in one round trip. */
 static enum err push(struct timelines *base, struct timeline_push *pushes, size_t n)
 {
     struct redis_views *r = CONTAINER_OF(base, struct redis_views, timelines);
     BORROWED struct batch *b = batch_borrow(&r->client);
-    struct slice at = {0};
     enum err e = OK;
     for (size_t i = 0; i < n; i++)
         pushes[i].added = 0;
-    while (!e && at.push < n) {
-        struct slice s = at;
+    for (size_t at = 0, from = 0; !e && at < n;) {
+        struct timeline_push *of[PUSH_A_FLUSH + 1]; /* whose ZADD it is; NULL: a trim */
+        int64_t entries = 0;
+        size_t count = 0;
         batch_reset(b);
-        for (size_t room = PUSH_A_FLUSH; room > 0 && s.push < n; s = slice_after(pushes, s)) {
-            s = slice_at(pushes, s, &room);
-            queue_push(r, b, pushes[s.push].post, pushes[s.push].members + s.from, s.n);
+        while (at < n && count < PUSH_A_FLUSH) {
+            struct timeline_push *p = &pushes[at];
+            if (from == p->n) {
+                at++, from = 0;
+                continue;
+            }
+            uint64_t member = p->members[from++];
+            struct arg timeline = arg_account(KEY_TIMELINE, member);
+            of[count++] = p;
+            batch_command(b, "ZADD", timeline, arg_post(p->post));
+            if (!trims(p->post, member))
+                continue;
+            of[count++] = NULL;
+            batch_script(b, SCRIPT_trim, timeline, arg_number(r->views.cap));
         }
         e = flush_pushes(r, b);
-        size_t reply = 0;
-        for (size_t room = PUSH_A_FLUSH; !e && room > 0 && at.push < n;
-             at = slice_after(pushes, at)) {
-            struct timeline_push *p = &pushes[at.push];
-            at = slice_at(pushes, at, &room);
-            reply = note_push(r, b, reply, p, p->members + at.from, at.n);
+        for (size_t i = 0; !e && i < count; i++) {
+            int64_t reply = batch_integer(b, i, 0);
+            entries += of[i] ? reply == 1 : -reply;
+            if (of[i])
+                of[i]->added += reply == 1;
         }
+        tally_add(r, TALLY_ENTRIES, entries);
     }
     tally_pour(r);
-    return e;
-}
-
-static enum err retract_some(struct batch *b, uint64_t post, const uint64_t *members, size_t n,
-                             size_t *removed)
-{
-    batch_reset(b);
-    for (size_t i = 0; i < n; i++)
-        batch_command(b, "ZREM", arg_account(KEY_TIMELINE, members[i]), arg_id(post));
-    enum err e = batch_flush(b, FLUSH_PUSHED);
-    for (size_t i = 0; !e && i < n; i++)
-        *removed += batch_integer(b, i, 0) == 1;
     return e;
 }
 
@@ -112,9 +67,15 @@ static enum err retract(struct timelines *base, uint64_t post, const uint64_t *m
     BORROWED struct batch *b = batch_borrow(&r->client);
     enum err e = OK;
     *removed = 0;
-    for (size_t from = 0; !e && from < n; from += PUSH_A_FLUSH)
-        e = retract_some(b, post, members + from, n - from < PUSH_A_FLUSH ? n - from : PUSH_A_FLUSH,
-                         removed);
+    for (size_t from = 0, some; !e && from < n; from += some) {
+        some = n - from < PUSH_A_FLUSH ? n - from : PUSH_A_FLUSH;
+        batch_reset(b);
+        for (size_t i = from; i < from + some; i++)
+            batch_command(b, "ZREM", arg_account(KEY_TIMELINE, members[i]), arg_id(post));
+        e = batch_flush(b, FLUSH_PUSHED);
+        for (size_t i = 0; !e && i < some; i++)
+            *removed += batch_integer(b, i, 0) == 1;
+    }
     tally_add(r, TALLY_ENTRIES, -(int64_t)*removed);
     tally_pour(r);
     return e;
