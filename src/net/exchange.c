@@ -42,8 +42,7 @@ void exchange_release_stream(struct exchange *e)
 
 void exchange_free(struct exchange *e)
 {
-    release_body(e);
-    exchange_release_stream(e);
+    exchange_reset(e);
     request_done(&e->request);
     arena_done(&e->x.arena);
     buf_done(&e->wire);

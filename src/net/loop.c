@@ -76,7 +76,8 @@ static void drop_late_answer(struct exchange *e)
     loop_unref(loop);
 }
 
-void loop_post(struct exchange *e)
+/* Hands an answered exchange to its loop. Any thread. */
+static void post_answer(struct exchange *e)
 {
     struct loop *loop = e->loop;
     atomic_fetch_add(&loop->senders, 1);
@@ -103,7 +104,7 @@ void http_answer(struct http_exchange *x)
     if (this_loop == loop && (!loop->current || loop->current == e))
         take_answer(loop, e);
     else
-        loop_post(e);
+        post_answer(e);
 }
 
 static void read_inbox(struct loop *loop)

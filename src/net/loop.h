@@ -77,7 +77,7 @@ struct loop {
 
     _Atomic(struct exchange *) inbox; /* newest first, or INBOX_CLOSED */
     _Atomic(struct stream *) streams; /* those to look at, newest first */
-    _Atomic unsigned senders;         /* threads inside loop_post and loop_post_stream */
+    _Atomic unsigned senders;         /* threads inside post_answer and loop_post_stream */
     _Atomic unsigned refs; /* the server, and each exchange still out when the thread ended */
 
 #define LOOP_COUNTER(name) _Atomic uint64_t name;
@@ -99,9 +99,6 @@ enum err loop_new(const struct http_config *config, unsigned index, _Atomic unsi
 void loop_run(struct loop *loop); /* returns after loop_stop, when everything is closed */
 void loop_stop(struct loop *loop, int64_t grace_ms); /* any thread */
 void loop_unref(struct loop *loop);
-
-/* Hands an answered exchange to its loop. Any thread. */
-void loop_post(struct exchange *e);
 
 /* Asks the loop to look at a stream, whose reference goes along. Any thread; the caller has called
  * loop_sender_begins() at a moment when the stream had not ended, so that the loop is there. */
