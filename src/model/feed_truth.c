@@ -114,9 +114,7 @@ static enum err fill_sources(struct merge *m, uint64_t below, size_t limit)
         struct source *s = &m->sources[kept];
         *s = m->sources[i];
         s->chunk = first;
-        enum err e = refill(m, s, below);
-        if (e)
-            return e;
+        TRY(refill(m, s, below));
         if (s->count > 0)
             kept++;
     }

@@ -142,26 +142,46 @@ enum err follow_remove_as(struct tx *tx, uint64_t follower, uint64_t followee, e
                 .type = EVENT_FOLLOW_REMOVED, .actor = follower, .object = followee, .value = how});
 }
 
+/* Puts a block or a mute in; its event, when it was not there, is the caller's to emit. */
+static enum err insert_edge(struct tx *tx, const char *sql, const char *verb, uint64_t from,
+                            uint64_t to, bool *changed)
+{
+    int64_t inserted = 0;
+    *changed = false;
+    if (from == to)
+        return tx_fail(tx, ERR_INVALID, "one cannot %s oneself", verb);
+    TRY(check_exists(tx, to));
+    TRY(tx_exec(tx, sql, DB_ARGS(DB_I64(from), DB_I64(to), DB_I64(now_ms(tx))), &inserted));
+    *changed = inserted > 0;
+    return OK;
+}
+
 enum err block_create(struct tx *tx, uint64_t blocker, uint64_t blocked,
                       const struct follow_policy *p, bool *changed)
 {
-    *changed = false;
-    if (blocker == blocked)
-        return tx_fail(tx, ERR_INVALID, "one cannot block oneself");
-    TRY(check_exists(tx, blocked));
-    int64_t inserted = 0;
-    TRY(tx_exec(tx,
-                "INSERT INTO blocks (blocker_id, blocked_id, created_at) VALUES ($1, $2, $3) "
-                "ON CONFLICT DO NOTHING",
-                DB_ARGS(DB_I64(blocker), DB_I64(blocked), DB_I64(now_ms(tx))), &inserted));
-    if (inserted == 0)
-        return OK;
-    *changed = true;
     bool ended;
+    TRY(insert_edge(tx,
+                    "INSERT INTO blocks (blocker_id, blocked_id, created_at) VALUES ($1, $2, $3) "
+                    "ON CONFLICT DO NOTHING",
+                    "block", blocker, blocked, changed));
+    if (!*changed)
+        return OK;
     TRY(follow_remove_as(tx, blocker, blocked, FOLLOW_ENDED_BLOCK, p, &ended));
     TRY(follow_remove_as(tx, blocked, blocker, FOLLOW_ENDED_BLOCK, p, &ended));
     return outbox_emit(
         tx, (struct event){.type = EVENT_BLOCK_CREATED, .actor = blocker, .object = blocked});
+}
+
+enum err mute_create(struct tx *tx, uint64_t muter, uint64_t muted, bool *changed)
+{
+    TRY(insert_edge(tx,
+                    "INSERT INTO mutes (muter_id, muted_id, created_at) VALUES ($1, $2, $3) "
+                    "ON CONFLICT DO NOTHING",
+                    "mute", muter, muted, changed));
+    if (!*changed)
+        return OK;
+    return outbox_emit(tx,
+                       (struct event){.type = EVENT_MUTE_CREATED, .actor = muter, .object = muted});
 }
 
 /* Takes the edge out and says so when it was there. */
@@ -181,24 +201,6 @@ enum err block_remove(struct tx *tx, uint64_t blocker, uint64_t blocked, bool *c
 {
     return remove_edge(tx, "DELETE FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
                        EVENT_BLOCK_REMOVED, blocker, blocked, changed);
-}
-
-enum err mute_create(struct tx *tx, uint64_t muter, uint64_t muted, bool *changed)
-{
-    *changed = false;
-    if (muter == muted)
-        return tx_fail(tx, ERR_INVALID, "one cannot mute oneself");
-    TRY(check_exists(tx, muted));
-    int64_t inserted = 0;
-    TRY(tx_exec(tx,
-                "INSERT INTO mutes (muter_id, muted_id, created_at) VALUES ($1, $2, $3) "
-                "ON CONFLICT DO NOTHING",
-                DB_ARGS(DB_I64(muter), DB_I64(muted), DB_I64(now_ms(tx))), &inserted));
-    if (inserted == 0)
-        return OK;
-    *changed = true;
-    return outbox_emit(tx,
-                       (struct event){.type = EVENT_MUTE_CREATED, .actor = muter, .object = muted});
 }
 
 enum err mute_remove(struct tx *tx, uint64_t muter, uint64_t muted, bool *changed)

@@ -141,33 +141,26 @@ static enum err purge_muted_by(struct tx *tx, uint64_t account, size_t max, size
     return purge_mutes(tx, account, max, false, found);
 }
 
-static enum err purge_blocking(struct tx *tx, uint64_t account, size_t max, size_t *found)
+/* Rows that count for nothing and that no view holds: one statement each. */
+static enum err purge_plain(struct tx *tx, uint64_t account, size_t max, size_t *found)
 {
-    return delete_some(tx,
-                       "DELETE FROM blocks WHERE blocker_id = $1 AND blocked_id IN "
-                       "(SELECT blocked_id FROM blocks WHERE blocker_id = $1 LIMIT $2)",
-                       account, max, found);
-}
-
-static enum err purge_blocked_by(struct tx *tx, uint64_t account, size_t max, size_t *found)
-{
-    return delete_some(tx,
-                       "DELETE FROM blocks WHERE blocked_id = $1 AND blocker_id IN "
-                       "(SELECT blocker_id FROM blocks WHERE blocked_id = $1 LIMIT $2)",
-                       account, max, found);
-}
-
-static enum err purge_idempotency(struct tx *tx, uint64_t account, size_t max, size_t *found)
-{
-    return delete_some(tx,
-                       "DELETE FROM idempotency WHERE account_id = $1 AND (route, key) IN "
-                       "(SELECT route, key FROM idempotency WHERE account_id = $1 LIMIT $2)",
-                       account, max, found);
+    static const char *const plain[] = {
+        "DELETE FROM blocks WHERE blocker_id = $1 AND blocked_id IN "
+        "(SELECT blocked_id FROM blocks WHERE blocker_id = $1 LIMIT $2)",
+        "DELETE FROM blocks WHERE blocked_id = $1 AND blocker_id IN "
+        "(SELECT blocker_id FROM blocks WHERE blocked_id = $1 LIMIT $2)",
+        "DELETE FROM idempotency WHERE account_id = $1 AND (route, key) IN "
+        "(SELECT route, key FROM idempotency WHERE account_id = $1 LIMIT $2)",
+    };
+    *found = 0;
+    for (size_t i = 0; i < COUNT_OF(plain) && *found == 0; i++)
+        TRY(delete_some(tx, plain[i], account, max, found));
+    return OK;
 }
 
 static const purge_part parts[] = {
-    purge_posts,    purge_likes,      purge_comments,    purge_muting,      purge_muted_by,
-    purge_blocking, purge_blocked_by, purge_idempotency, group_purge_slice,
+    purge_posts,    purge_likes, purge_comments,    purge_muting,
+    purge_muted_by, purge_plain, group_purge_slice,
 };
 
 enum err account_purge_slice(struct tx *tx, uint64_t id, size_t max,
@@ -183,13 +176,10 @@ enum err account_purge_slice(struct tx *tx, uint64_t id, size_t max,
     }
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
         size_t found = 0;
-        enum err e = parts[i](tx, id, max, &found);
-        if (e)
-            return e;
-        if (found > 0) {
-            *more = true; /* this slice is used up; the next one looks again from the beginning */
-            return OK;
-        }
+        TRY(parts[i](tx, id, max, &found));
+        *more = found > 0;
+        if (*more)
+            return OK; /* this slice is used up; the next one looks again from the beginning */
     }
     return tx_exec(tx, "UPDATE accounts SET post_count = 0 WHERE id = $1", DB_ARGS(DB_I64(id)),
                    NULL);

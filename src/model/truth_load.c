@@ -78,12 +78,10 @@ static enum err read_total(struct tx *tx, void *arg)
 static enum err read_accounts(struct tx *tx, void *arg)
 {
     struct load *l = arg;
-    struct db_rows rows;
-    enum err e =
-        tx_query(tx, "SELECT id, seen_at, state FROM accounts WHERE id > $1 ORDER BY id LIMIT $2",
-                 DB_ARGS(DB_I64(l->after[0]), DB_I64(l->slice)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx, "SELECT id, seen_at, state FROM accounts WHERE id > $1 ORDER BY id LIMIT $2",
+                DB_ARGS(DB_I64(l->after[0]), DB_I64(l->slice)));
+    enum err e = OK;
     size_t n = 0;
     while (!e && db_next(&rows)) {
         uint64_t id = db_id(&rows, 0);
@@ -103,11 +101,9 @@ static enum err read_accounts(struct tx *tx, void *arg)
 static enum err read_edges(struct tx *tx, struct load *l, const char *sql,
                            enum view_change_kind kind)
 {
-    struct db_rows rows;
-    enum err e = tx_query(
-        tx, sql, DB_ARGS(DB_I64(l->after[0]), DB_I64(l->after[1]), DB_I64(l->slice)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx, sql, DB_ARGS(DB_I64(l->after[0]), DB_I64(l->after[1]), DB_I64(l->slice)));
+    enum err e = OK;
     size_t n = 0;
     bool member = kind == VIEW_MEMBER; /* group first: the members of one lie together */
     while (!e && db_next(&rows)) {
@@ -158,13 +154,11 @@ static enum err read_members(struct tx *tx, void *arg)
 
 static enum err read_pulled_of(struct tx *tx, struct load *l, uint64_t author)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT id FROM posts WHERE delivery = 1 AND author_id = $1 "
-                          "AND deleted_at IS NULL ORDER BY id DESC LIMIT $2",
-                          DB_ARGS(DB_I64(author), DB_I64(l->views->cap + 1)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT id FROM posts WHERE delivery = 1 AND author_id = $1 "
+                                  "AND deleted_at IS NULL ORDER BY id DESC LIMIT $2",
+                                  DB_ARGS(DB_I64(author), DB_I64(l->views->cap + 1)));
+    enum err e = OK;
     while (!e && db_next(&rows))
         e = add(l, (struct view_change){.kind = VIEW_POST,
                                         .on = true,

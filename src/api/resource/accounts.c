@@ -236,9 +236,7 @@ static enum err export_part(struct call *c, struct export_page *p)
     json_array_begin(&c->json);
     do {
         arena_reset(&p->arena);
-        enum err e = db_read(c->api->db, export_tx, p, c->detail);
-        if (e)
-            return e;
+        TRY(db_read(c->api->db, export_tx, p, c->detail));
         for (size_t i = 0; i < p->count; i++)
             render_export_row(&c->json, (int)p->part, &p->rows[i]);
         if (c->x->out.len > EXPORT_MAX_BYTES)
