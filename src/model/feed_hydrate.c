@@ -64,6 +64,24 @@ void feed_put_hydrated(struct feed_item *items, size_t *count, const struct acco
     *count = kept;
 }
 
+/* What truth says of authors and, for a viewer, of likes. */
+static enum err hydrate_items(struct tx *tx, uint64_t viewer, struct arena *arena,
+                              struct feed_item *items, size_t *count)
+{
+    uint64_t authors[FEED_LIMIT_MAX], posts[FEED_LIMIT_MAX];
+    struct account_card found[FEED_LIMIT_MAX];
+    bool liked[FEED_LIMIT_MAX] = {false};
+    for (size_t i = 0; i < *count; i++) {
+        authors[i] = items[i].card.author;
+        posts[i] = items[i].card.id;
+    }
+    TRY(feed_load_authors(tx, authors, *count, arena, found));
+    if (viewer)
+        TRY(feed_load_liked(tx, viewer, posts, *count, liked));
+    feed_put_hydrated(items, count, found, liked);
+    return OK;
+}
+
 /* ---- pages from truth alone ---- */
 
 enum { FROM_TRUTH_MAX = 16 /* at a time: about as many as a store has cores to merge on */ };
@@ -76,22 +94,6 @@ struct truth_page {
     struct arena *arena;
     struct feed_page *page;
 };
-
-static enum err hydrate_from_truth(struct tx *tx, struct truth_page *t)
-{
-    struct feed_page *page = t->page;
-    uint64_t authors[FEED_LIMIT_MAX], posts[FEED_LIMIT_MAX];
-    struct account_card found[FEED_LIMIT_MAX];
-    bool liked[FEED_LIMIT_MAX];
-    for (size_t i = 0; i < page->count; i++) {
-        authors[i] = page->items[i].card.author;
-        posts[i] = page->items[i].card.id;
-    }
-    TRY(feed_load_authors(tx, authors, page->count, t->arena, found));
-    TRY(feed_load_liked(tx, t->viewer, posts, page->count, liked));
-    feed_put_hydrated(page->items, &page->count, found, liked);
-    return OK;
-}
 
 static enum err read_truth_page(struct tx *tx, void *arg)
 {
@@ -117,7 +119,7 @@ static enum err read_truth_page(struct tx *tx, void *arg)
     if (e || page->count == 0)
         return e;
     page->next_below = more ? ids[n - 1] : 0;
-    return hydrate_from_truth(tx, t);
+    return hydrate_items(tx, t->viewer, t->arena, page->items, &page->count);
 }
 
 enum err feed_page_from_truth(struct db *db, uint64_t viewer, uint64_t below, size_t limit,
@@ -164,28 +166,16 @@ enum err feed_hydrate(struct cards *cards, struct tx *tx, uint64_t viewer, const
                       size_t n, struct arena *arena, struct feed_item *items, size_t *count)
 {
     enum card_state state[FEED_LIMIT_MAX];
-    uint64_t authors[FEED_LIMIT_MAX], posts[FEED_LIMIT_MAX];
-    struct account_card accounts[FEED_LIMIT_MAX];
-    bool liked[FEED_LIMIT_MAX] = {false};
     *count = 0;
     if (n == 0 || n > FEED_LIMIT_MAX)
         return n == 0 ? OK : ERR_BAD_INPUT;
     struct post_card *found = ARENA_ARRAY(arena, struct post_card, n);
-    enum err e = hydrate_cards(cards, tx, ids, n, arena, found, state);
-    for (size_t i = 0; !e && i < n; i++) {
-        if (state[i] != CARD_FOUND)
-            continue;
-        authors[*count] = found[i].author;
-        posts[*count] = found[i].id;
-        items[(*count)++].card = found[i];
+    TRY(hydrate_cards(cards, tx, ids, n, arena, found, state));
+    for (size_t i = 0; i < n; i++) {
+        if (state[i] == CARD_FOUND)
+            items[(*count)++].card = found[i];
     }
-    if (e || *count == 0)
-        return e;
-    TRY(feed_load_authors(tx, authors, *count, arena, accounts));
-    if (viewer)
-        TRY(feed_load_liked(tx, viewer, posts, *count, liked));
-    feed_put_hydrated(items, count, accounts, liked);
-    return OK;
+    return *count > 0 ? hydrate_items(tx, viewer, arena, items, count) : OK;
 }
 
 enum err feed_author(struct cards *cards, struct tx *tx, uint64_t author, struct arena *arena,

@@ -69,16 +69,13 @@ static enum err read_edge(struct tx *tx, void *arg)
 {
     struct edge *edge = arg;
     int64_t count = 0;
-    const struct db_value args[] = {DB_I64(edge->follower), DB_I64(edge->followee)};
-    enum err e =
+    enum err e = tx_get_i64(
+        tx,
         edge->of_group
-            ? tx_get_i64(tx,
-                         "SELECT COUNT(*) FROM group_members WHERE account_id = $1 "
-                         "AND group_id = $2 AND left_seq IS NULL",
-                         args, 2, &count)
-            : tx_get_i64(tx,
-                         "SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2",
-                         args, 2, &count);
+            ? "SELECT COUNT(*) FROM group_members WHERE account_id = $1 AND group_id = $2 "
+              "AND left_seq IS NULL"
+            : "SELECT COUNT(*) FROM follows WHERE follower_id = $1 AND followee_id = $2",
+        DB_ARGS(DB_I64(edge->follower), DB_I64(edge->followee)), &count);
     edge->present = count > 0;
     return e;
 }

@@ -22,14 +22,6 @@ static enum err read_name(struct tx *tx, uint64_t id, struct arena *arena, bool 
     return db_rows_done(&rows);
 }
 
-static enum err read_since(struct tx *tx, const char *sql, uint64_t from, uint64_t to,
-                           int64_t *at_ms)
-{
-    *at_ms = 0;
-    enum err e = tx_get_i64(tx, sql, DB_ARGS(DB_I64(from), DB_I64(to)), at_ms);
-    return e == ERR_NOT_FOUND ? OK : e;
-}
-
 /* The posting's event was given its id right after the post was: if its row is still there it is
  * among the next ones. */
 static enum err find_event(struct tx *tx, struct explanation *s)
@@ -49,14 +41,19 @@ static enum err find_event(struct tx *tx, struct explanation *s)
 
 static enum err read_relation(struct tx *tx, struct explanation *s)
 {
-    TRY(read_since(tx, "SELECT created_at FROM follows WHERE follower_id = $1 AND followee_id = $2",
-                   s->viewer, s->author, &s->followed_at_ms));
-    TRY(read_since(tx, "SELECT created_at FROM mutes WHERE muter_id = $1 AND muted_id = $2",
-                   s->viewer, s->author, &s->muted_at_ms));
-    TRY(read_since(tx, "SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
-                   s->viewer, s->author, &s->blocked_at_ms));
-    return read_since(tx, "SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2",
-                      s->author, s->viewer, &s->blocked_by_at_ms);
+    int64_t since[4] = {0};
+    TRY(tx_get_numbers(
+        tx,
+        "SELECT (SELECT created_at FROM follows WHERE follower_id = $1 AND followee_id = $2), "
+        "(SELECT created_at FROM mutes WHERE muter_id = $1 AND muted_id = $2), "
+        "(SELECT created_at FROM blocks WHERE blocker_id = $1 AND blocked_id = $2), "
+        "(SELECT created_at FROM blocks WHERE blocker_id = $2 AND blocked_id = $1)",
+        DB_ARGS(DB_I64(s->viewer), DB_I64(s->author)), since, 4));
+    s->followed_at_ms = since[0];
+    s->muted_at_ms = since[1];
+    s->blocked_at_ms = since[2];
+    s->blocked_by_at_ms = since[3];
+    return OK;
 }
 
 static enum err read_truth(struct tx *tx, void *arg)
