@@ -59,7 +59,8 @@ static enum err join(struct hub *h, struct stream *s)
 {
     if (h->stats.streams == h->config.streams_max)
         return ERR_OVERLOADED;
-    struct person *p = map_put(&h->persons, &(uint64_t){s->person + 1}, NULL);
+    uint64_t key = s->person + 1;
+    struct person *p = map_put(&h->persons, &key, NULL);
     CHECK(p); /* some bytes for each who has a connection already */
     if (p->count >= h->config.person_max)
         return ERR_RATE_LIMITED;
