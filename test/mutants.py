@@ -154,6 +154,10 @@ MUTANTS = [Mutant(*row) for row in [
      "if (now_us - n->moved_us >= NODE_SILENCE_MS * INT64_C(1000))", "if (now_us >= n->moved_us)", [node("nodes"), NODES_SIM]),
     ("silent nodes are never forgotten", "src/node/nodes.c", "run_forget", "if (n->shown.silent_ms >= NODE_FORGET_MS)",
      "if (n->shown.silent_ms >= 1000 * (int64_t)NODE_FORGET_MS)", [node("nodes")]),
+    ("a lost change is answered for while other nodes trust the views", "src/node/membership_views.c", "membership_views_lost",
+     "pause_ms(m, MEMBER_SUSPECT_MS - for_ms);", "pause_ms(m, 0 * (MEMBER_SUSPECT_MS - for_ms));", [NODES_SIM]),
+    ("views are trusted long after the last look at truth", "src/node/membership_views.c", "membership_decide_trust",
+     "age_us > MEMBER_TRUST_MS * INT64_C(1000);", "age_us > 10 * MEMBER_TRUST_MS * INT64_C(1000);", [node("membership"), NODES_SIM]),
     # ---- the commit hook ----
     ("an answer goes out before the views have its change", "src/node/commit.c", "committed",
      "event_apply(c->api->views, c->api->cards, &events[i]);", "(void)event_apply;", [api("graph"), api("feed")]),

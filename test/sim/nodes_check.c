@@ -1,10 +1,11 @@
 /* What must hold, whoever leads: a settled event is delivered, durably, or in the delivery store;
  * of an order key events are first delivered in the order of their ids; the views know of an event
  * before it is delivered; what acts once acts once; the delivery store's counts are those of their
- * rows. */
+ * rows; no two nodes have one number; no node answers from views that lack a change. */
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "model/views_state.h"
 #include "nodes_sim.h"
 
 struct asking {
@@ -70,6 +71,57 @@ void check_delivery(struct sim *s, const struct sim_event *e, size_t rule, uint6
         check_order(s, e, rule);
 }
 
+/* ---- the views ---- */
+
+struct state_of_views {
+    uint64_t lost, loaded;
+};
+
+static enum err read_state(struct tx *tx, void *arg)
+{
+    struct state_of_views *v = arg;
+    return views_state_read(tx, &v->lost, &v->loaded);
+}
+
+static struct state_of_views state_now(struct sim *s)
+{
+    struct state_of_views v;
+    HOLDS(s, plain_db_look(s->store, read_state, &v) == OK, "the views' state cannot be read");
+    return v;
+}
+
+uint64_t check_losses(struct sim *s)
+{
+    return state_now(s).lost;
+}
+
+bool check_views_are_loaded(struct sim *s)
+{
+    struct state_of_views v = state_now(s);
+    return s->complete && v.lost == v.loaded;
+}
+
+/* A node that is stopped answers nobody; one that goes on needs a moment to see how late it is. */
+void check_nobody_trusts(struct sim *s, uint64_t losses_before)
+{
+    enum { NOTICED_US = 300 * 1000 };
+    if (state_now(s).loaded > losses_before)
+        return; /* the change is in the views by now */
+    for (int i = 0; i < s->node_count; i++) {
+        const struct sim_node *n = &s->nodes[i];
+        bool away = n->dead || n->stalled || s->clock.mono_us < n->paused_until_us + NOTICED_US;
+        HOLDS(s, away || n->suspect, "node %d answers from views that lack a change", i);
+    }
+}
+
+static void check_numbers(struct sim *s)
+{
+    for (int i = 0; i < s->node_count; i++)
+        for (int k = 0; k < i; k++)
+            HOLDS(s, s->nodes[i].cluster.number != s->nodes[k].cluster.number,
+                  "nodes %d and %d have the same number", k, i);
+}
+
 /* ---- at any moment ---- */
 
 static bool is_delivered(struct sim *s, const struct sim_event *e, size_t rule, bool safely)
@@ -82,13 +134,14 @@ static bool is_delivered(struct sim *s, const struct sim_event *e, size_t rule, 
 
 static void check_settled(struct sim *s)
 {
+    bool loaded = check_views_are_loaded(s); /* else reads go to truth */
     uint64_t watermark = (uint64_t)plain_db_ask_often(
         s->store, "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'done_through'");
     HOLDS(s, watermark >= s->watermark, "the watermark went back");
     s->watermark = watermark;
     for (const struct sim_event *e = s->events; e < s->events + s->event_count; e++) {
         for (size_t rule = 0; rule < RULE_COUNT && e->id <= watermark; rule++) {
-            if (s->rules[rule].on == e->type)
+            if (s->rules[rule].on == e->type && (loaded || rule > RULE_BACKFILL))
                 HOLDS(s, is_delivered(s, e, rule, true) || is_recorded(s, e, rule),
                       "settled through %" PRIu64 ", but event %" PRIu64
                       " is not safely delivered by %s",
@@ -127,9 +180,28 @@ void check_now(struct sim *s)
 {
     check_settled(s);
     check_deliveries(s);
+    check_numbers(s);
 }
 
 /* ---- at the end ---- */
+
+/* Every node has all it needs, and knows who leads. */
+static void check_members(struct sim *s)
+{
+    HOLDS(s, check_views_are_loaded(s), "the views are not loaded");
+    for (int i = 0; i < s->node_count; i++) {
+        struct cluster *c = &s->nodes[i].cluster;
+        char address[CLUSTER_ADDRESS_MAX];
+        uint32_t leader;
+        c->leader(c->ctx, address, &leader);
+        HOLDS(s, !s->nodes[i].suspect && atomic_load(&c->views_state) == PART_UP,
+              "node %d does not trust the views", i);
+        HOLDS(s, !atomic_load(&c->quarantined), "node %d is quarantined", i);
+        for (int k = 0; k < s->node_count; k++)
+            HOLDS(s, engine_leads(s->nodes[k].engine) == (s->nodes[k].cluster.number == leader),
+                  "node %d takes number %u for the leader", i, (unsigned)leader);
+    }
+}
 
 void check_at_rest(struct sim *s)
 {
@@ -153,4 +225,5 @@ void check_at_rest(struct sim *s)
         HOLDS(s, stats.blocked_keys == 0, "%" PRIu64 " keys wait", stats.blocked_keys);
     }
     HOLDS(s, leaders == 1, "%d nodes lead", leaders);
+    check_members(s);
 }

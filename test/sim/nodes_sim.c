@@ -1,9 +1,10 @@
 /* Many nodes under a seeded simulator: one thread, one seed. An agenda of (virtual time, seeded
- * tie-break, step) drives the engines and the leadership of two to four nodes (nodes_sim.h), while
- * events are committed everywhere, and nodes die, pause, stall in the middle of a delivery, lose
- * the store or the bus; leaders are replaced behind their backs; messages and reports are lost,
- * doubled, late; writes stay open for long; the views lose what has no second copy. At the end the
- * faults are gone, somebody drives again what is dead, and all must come to rest.
+ * tie-break, step) drives the engines, the leadership and the membership of two to four nodes
+ * (nodes_sim.h), while events are committed everywhere, and nodes die, come back with another data
+ * folder, pause, stall in the middle of a delivery, lose the store, the bus or the views; leaders
+ * are replaced without being told; messages and reports are lost, doubled, late; writes stay open
+ * for long; the views lose what has no second copy, or everything, or miss a change. At the end the
+ * faults are gone, an operator drives again what is dead, and all must come to rest.
  *
  *     nodes_sim 300            the regressions, then seeds 1 … 300; TAP
  *     nodes_sim seed 42        one seed, told in detail
@@ -32,6 +33,7 @@ static const uint64_t regressions[] = {6, 1260, 5260};
 enum step {
     STEP_BEAT,
     STEP_LEAD,
+    STEP_VIEWS,
     STEP_RELAY,
     STEP_RECORDER,
     STEP_WATERMARK,
@@ -83,20 +85,16 @@ static void all_awake(struct agenda *a, struct sim_node *n)
 /* ---- leading ---- */
 
 /* The server's own: only the threads that call it are missing. */
-static int64_t beat_step(struct sim *s, struct sim_node *n)
-{
-    (void)leadership_beat(&n->leadership, "http://node");
-    return s->clock.mono_us + LEASE_BEAT_MS * INT64_C(1000);
-}
-
 static int64_t lead_step(struct sim *s, struct sim_node *n)
 {
     bool led = engine_leads(n->engine);
-    int64_t again_us = leadership_step(&n->leadership);
+    int64_t again_us = leadership_step(&n->membership.leadership);
     bool leads = engine_leads(n->engine);
+    membership_decide_trust(&n->membership);
     if (leads && !led) {
         s->totals.terms++;
-        sim_say(s, "node %d leads in term %" PRIu64, n->number, leadership_term(&n->leadership));
+        sim_say(s, "node %d leads in term %" PRIu64, n->number,
+                leadership_term(&n->membership.leadership));
     } else if (led && !leads) {
         sim_say(s, "node %d resigns", n->number);
     }
@@ -112,7 +110,7 @@ static struct sim_node *any_node(struct sim *s)
 
 static void crash(struct agenda *a, struct sim_node *n)
 {
-    if (n->stalled)
+    if (n->stalled || n->waits)
         return;
     if (n->engine)
         sim_kill(&a->s, n);
@@ -170,7 +168,10 @@ static void chaos(struct agenda *a)
 {
     struct sim *s = &a->s;
     struct sim_node *n = any_node(s);
-    switch (rand_below(&s->rand, 12)) {
+    switch (rand_below(&s->rand, 13)) {
+    case 12:
+        n->views_cut = !n->views_cut;
+        break;
     case 0:
         crash(a, n);
         break;
@@ -225,9 +226,11 @@ static int64_t run_step(struct agenda *a, int slot)
     struct sim_node *n = &s->nodes[slot / STEPS];
     switch (slot % STEPS) {
     case STEP_BEAT:
-        return beat_step(s, n);
+        return membership_beat_step(&n->membership);
     case STEP_LEAD:
         return lead_step(s, n);
+    case STEP_VIEWS:
+        return membership_views_step(&n->membership);
     case STEP_RELAY:
         return engine_relay_step(n->engine);
     case STEP_RECORDER:
@@ -319,6 +322,22 @@ static void stall(struct sim *s, struct sim_node *n)
     a->stalling = n->stalled = false;
 }
 
+static bool may_wait(struct sim *s)
+{
+    return !agenda_of(s)->stalling;
+}
+
+/* All go on, this node too: only its caller waits. */
+static void pause_caller(void *ctx, int64_t ms)
+{
+    struct sim *s = ((struct sim_node *)ctx)->sim;
+    struct agenda *a = agenda_of(s);
+    bool before = a->stalling;
+    a->stalling = true;
+    run_until(a, s->clock.mono_us + ms * 1000, NULL);
+    a->stalling = before;
+}
+
 /* ---- a whole run ---- */
 
 static void heal(struct agenda *a)
@@ -332,7 +351,7 @@ static void heal(struct agenda *a)
     plain_db_faults(s->store)->lose_replies = 0;
     lossy_bus_calm(s->bus);
     for (int i = 0; i < s->node_count; i++) {
-        s->nodes[i].store_cut = s->nodes[i].bus_cut = false;
+        s->nodes[i].store_cut = s->nodes[i].bus_cut = s->nodes[i].views_cut = false;
         s->nodes[i].paused_until_us = 0;
     }
     a->due_us[WRITE] = a->due_us[CHAOS] = INT64_MAX;
@@ -343,7 +362,7 @@ static bool is_at_rest(struct agenda *a)
     bool drained = false;
     for (int i = 0; i < a->s.node_count; i++)
         drained |= engine_drained(a->s.nodes[i].engine);
-    return drained &&
+    return drained && check_views_are_loaded(&a->s) &&
            plain_db_ask_often(a->s.store,
                               "SELECT (SELECT count(*) FROM outbox WHERE state = 0) + "
                               "(SELECT count(*) FROM deliveries d WHERE state IN (1, 2, 3) AND "
@@ -404,6 +423,8 @@ static uint64_t run_seed(uint64_t seed, struct plain_db *store, bool tell)
     s->tell = tell;
     s->wake = wake;
     s->stall = stall;
+    s->may_wait = may_wait;
+    s->pause = pause_caller;
     sim_open(s, seed, store);
     a->span_us = 1000 * (SPAN_MIN_MS + (int64_t)rand_below(&s->rand, SPAN_MAX_MS - SPAN_MIN_MS));
     a->events_left = 10 + rand_below(&s->rand, 50);
@@ -418,10 +439,11 @@ static uint64_t run_seed(uint64_t seed, struct plain_db *store, bool tell)
         printf("# seed %" PRIu64 ": %d nodes, %zu events, %" PRIu64 " steps, %" PRIu64
                " crashes, %" PRIu64 " terms, %" PRIu64 " deliveries, %" PRIu64 " repeats, %" PRIu64
                " failures, %" PRIu64 " stalls, %" PRIu64 " losses, %" PRIu64
-               " slow writes, trace %016" PRIx64 "\n",
+               " slow writes, %" PRIu64 " loads, %" PRIu64 " waits, trace %016" PRIx64 "\n",
                seed, s->node_count, s->event_count, s->totals.steps, s->totals.crashes,
                s->totals.terms, s->totals.deliveries, s->totals.repeats, s->totals.failures,
-               s->totals.stalls, s->totals.losses, s->totals.slow, result);
+               s->totals.stalls, s->totals.losses, s->totals.slow, s->totals.loads, s->totals.waits,
+               result);
     sim_close(s);
     free(a);
     return result;

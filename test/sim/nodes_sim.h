@@ -1,5 +1,6 @@
-/* Some simulated nodes: real engines and real leadership over one store in memory, one lossy bus,
- * and views that they share and that lose what has no second copy. One thread, one seed.
+/* Some simulated nodes: real engines, leadership and membership over one store in memory, one lossy
+ * bus, and views that they share and that lose what has no second copy, or everything. One thread,
+ * one seed.
  *
  *     nodes_sim.c     the agenda: whose step is next, what goes wrong, the whole run
  *     nodes_world.c   what the engines stand on: each node's way to the store, the bus, the views
@@ -14,9 +15,10 @@
 #include "base/id.h"
 #include "base/rand.h"
 #include "lossy_bus.h"
-#include "node/leadership.h"
+#include "node/membership.h"
 #include "pipe/engine.h"
 #include "plain_db.h"
+#include "port/cards.h"
 #include "port/views.h"
 
 enum { NODES_MAX = 4, EVENTS_MAX = 96, ACCOUNTS = 40, ACTORS = 5, WORKERS = 2 };
@@ -47,11 +49,16 @@ struct sim_node {
     struct bus bus;
     struct views views;
     struct graph graph;
+    struct cards cards;
+    struct invalidation invalidation;
     uint64_t master; /* of the views, at this process' last save; 0: it has not saved yet */
     struct cluster cluster;
-    struct leadership leadership;
+    struct membership membership;
+    uint64_t token; /* of its data folder */
     struct engine *engine;
-    bool dead, stalled, store_cut, bus_cut;
+    bool dead, stalled, store_cut, bus_cut, views_cut;
+    bool waits;   /* for the others to know that the views lost something: it does not die now */
+    bool suspect; /* it does not answer from the views */
     int64_t paused_until_us;
 };
 
@@ -74,6 +81,8 @@ struct sim {
 
     uint64_t followers[ACCOUNTS + 1]; /* of an author: a bit for each account */
     uint64_t active;
+    bool complete;            /* the views hold everything */
+    uint64_t tokens;          /* given so far */
     uint64_t master, witness; /* of the views: who it is, and who it was at anybody's last save */
     uint32_t fail_one_in, save_fails_one_in, apply_fails_one_in, mail_unknown_one_in;
     uint32_t die_one_in, stall_one_in;
@@ -82,10 +91,13 @@ struct sim {
     size_t event_count;
     uint64_t watermark; /* as last seen */
     struct {
-        uint64_t steps, crashes, terms, deliveries, repeats, failures, stalls, losses, slow;
+        uint64_t steps, crashes, terms, deliveries, repeats, failures, stalls, losses, slow, loads,
+            waits;
     } totals;
     void (*wake)(void *ctx, enum engine_sleeper who);
     void (*stall)(struct sim *s, struct sim_node *n);
+    bool (*may_wait)(struct sim *s);      /* can somebody wait now? */
+    void (*pause)(void *ctx, int64_t ms); /* a node waits; ctx is the node */
 };
 
 /* Ends the program with the seed when it does not hold. */
@@ -111,12 +123,17 @@ void sim_start(struct sim *s, struct sim_node *n);
 void sim_kill(struct sim *s, struct sim_node *n);
 /* Commits an event at this node; with `ids` other than its own it was open for long. */
 void sim_commit(struct sim *s, struct sim_node *n, struct id_gen *ids);
-/* The views' only copy of what was not saved is gone, more or less. */
+/* The views' only copy of what was not saved is gone, more or less; or all that they held. */
 void sim_lose_views(struct sim *s);
 uint64_t sim_expected(const struct sim *s, const struct sim_event *e, size_t rule);
 
 /* ---- nodes_check.c ---- */
 
 void check_delivery(struct sim *s, const struct sim_event *e, size_t rule, uint64_t accounts);
+uint64_t check_losses(struct sim *s); /* of the views, that truth has counted */
+/* A node lost a change after so many losses and has waited: no node answers from views without it.
+ */
+void check_nobody_trusts(struct sim *s, uint64_t losses_before);
+bool check_views_are_loaded(struct sim *s); /* they are complete, and truth says so */
 void check_now(struct sim *s);
 void check_at_rest(struct sim *s);

@@ -7,7 +7,8 @@
  *
  * The views are one state for all. A save makes what was done so far safe; when their master is
  * lost, everything safe stays and any part of the rest goes, and the next save of each process says
- * so, once. */
+ * so, once. Sometimes all is lost: then they are not complete until a leader has loaded them.
+ * Loading from truth brings the effects of all events at once. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -152,7 +153,13 @@ static void node_lane_stats(struct bus *b, uint16_t lane, struct bus_lane_stats 
     bus_lane_stats(node_of_bus(b)->sim->bus, lane, out);
 }
 
-static const struct bus_ops bus_table = {.publish = node_publish,
+static bool node_is_connected(struct bus *b)
+{
+    return !is_off_bus(node_of_bus(b));
+}
+
+static const struct bus_ops bus_table = {.is_connected = node_is_connected,
+                                         .publish = node_publish,
                                          .take = node_take,
                                          .ack = node_ack,
                                          .retry = node_retry,
@@ -164,6 +171,11 @@ static const struct bus_ops bus_table = {.publish = node_publish,
 static struct sim_node *node_of_views(struct views *v)
 {
     return CONTAINER_OF(v, struct sim_node, views);
+}
+
+static bool is_off_views(const struct sim_node *n)
+{
+    return n->dead || n->views_cut;
 }
 
 static bool meets(const struct sim *s, uint64_t author, enum audience_part part, uint64_t account)
@@ -178,7 +190,7 @@ static enum err audience(void *ctx, uint64_t author, struct audience_cursor *cur
 {
     struct sim_node *node = ctx;
     struct sim *s = node->sim;
-    if (node->dead || sim_chance(s, s->fail_one_in * 3))
+    if (is_off_views(node) || sim_chance(s, s->fail_one_in * 3))
         return ERR_UNAVAILABLE;
     uint64_t handle = cursor->after + 1;
     for (*n = 0; handle <= ACCOUNTS && *n < max; handle++) {
@@ -202,7 +214,7 @@ static enum err save(struct views *v, uint64_t position)
     struct sim_node *n = node_of_views(v);
     struct sim *s = n->sim;
     (void)position;
-    if (n->dead || sim_chance(s, s->save_fails_one_in))
+    if (is_off_views(n) || sim_chance(s, s->save_fails_one_in))
         return ERR_UNAVAILABLE;
     bool replaced = (n->master ? n->master : s->witness) != s->master;
     n->master = s->witness = s->master;
@@ -211,10 +223,72 @@ static enum err save(struct views *v, uint64_t position)
     return replaced ? ERR_CONFLICT : OK;
 }
 
+/* What the views hold of the events, and have a second copy of: all, or nothing. */
+static void set_views(struct sim *s, bool all)
+{
+    for (struct sim_event *e = s->events; e < s->events + s->event_count; e++) {
+        for (size_t rule = RULE_TIMELINES; rule <= RULE_BACKFILL; rule++) {
+            e->met[rule] = e->saved[rule] = all ? sim_expected(s, e, rule) : 0;
+            e->ever[rule] |= e->met[rule];
+        }
+        e->applied |= all;
+    }
+    s->complete = all;
+}
+
+static enum err is_complete(struct views *v, bool *complete)
+{
+    struct sim_node *n = node_of_views(v);
+    *complete = n->sim->complete;
+    return is_off_views(n) ? ERR_UNAVAILABLE : OK;
+}
+
+static enum err clear(struct views *v)
+{
+    struct sim_node *n = node_of_views(v);
+    if (is_off_views(n))
+        return ERR_UNAVAILABLE;
+    set_views(n->sim, false);
+    return OK;
+}
+
+static enum err loaded(struct views *v)
+{
+    struct sim_node *n = node_of_views(v);
+    if (is_off_views(n))
+        return ERR_UNAVAILABLE;
+    set_views(n->sim, true);
+    n->sim->totals.loads++;
+    sim_say(n->sim, "node %d has loaded the views", n->number);
+    return OK;
+}
+
+static void suspect(struct views *v, bool on)
+{
+    node_of_views(v)->suspect = on;
+}
+
+static void suspect_cards(struct cards *c, bool on)
+{
+    struct sim_node *n = CONTAINER_OF(c, struct sim_node, cards);
+    HOLDS(n->sim, n->suspect == on, "node %d trusts the views and not the cards", n->number);
+}
+
+static void suspect_pages(struct invalidation *i, bool on)
+{
+    struct sim_node *n = CONTAINER_OF(i, struct sim_node, invalidation);
+    HOLDS(n->sim, n->suspect == on, "node %d trusts the views and not its pages", n->number);
+}
+
 void sim_lose_views(struct sim *s)
 {
     s->master++;
     s->totals.losses++;
+    if (sim_chance(s, 4)) {
+        set_views(s, false);
+        sim_say(s, "the views are lost");
+        return;
+    }
     uint64_t survives = sim_chance(s, 2) ? 0 : rand_u64(&s->rand);
     for (size_t i = 0; i < s->event_count; i++) {
         struct sim_event *e = &s->events[i];
@@ -230,14 +304,21 @@ static void numbers(struct views *v, struct view_stats *out)
     *out = (struct view_stats){.saved_position = VIEWS_LASTING};
 }
 
-static const struct views_ops views_table = {.save = save, .stats = numbers};
+static const struct views_ops views_table = {.save = save,
+                                             .clear = clear,
+                                             .loaded = loaded,
+                                             .is_complete = is_complete,
+                                             .suspect = suspect,
+                                             .stats = numbers};
+static const struct cards_ops cards_table = {.suspect = suspect_cards};
+static const struct invalidation_ops invalidation_table = {.suspect = suspect_pages};
 static const struct graph_ops graph_table = {.audiences = audiences};
 
 static enum err apply(void *ctx, const struct event *events, size_t n)
 {
     struct sim_node *node = ctx;
     struct sim *s = node->sim;
-    if (node->dead || sim_chance(s, s->apply_fails_one_in))
+    if (is_off_views(node) || sim_chance(s, s->apply_fails_one_in))
         return ERR_UNAVAILABLE;
     for (size_t i = 0; i < n; i++)
         s->events[events[i].object - 1].applied = true;
@@ -273,11 +354,11 @@ static enum err begin(struct sim_node *n, const struct event *e, size_t rule,
     check_delivery(s, *event, rule, *accounts);
     if (sim_chance(s, s->stall_one_in))
         s->stall(s, n);
-    if (sim_chance(s, s->die_one_in))
+    if (sim_chance(s, s->die_one_in) && !n->waits)
         n->dead = true;
     if (n->dead)
         return ERR_STOPPING;
-    if (sim_chance(s, s->fail_one_in)) {
+    if (sim_chance(s, s->fail_one_in) || (n->views_cut && rule <= RULE_BACKFILL)) {
         s->totals.failures++;
         return ERR_UNAVAILABLE;
     }
@@ -304,7 +385,7 @@ static enum err to_views(struct sink_env *env, const struct event *e, const uint
     n->sim->totals.repeats += result->repeated;
     event->met[rule] |= accounts;
     event->ever[rule] |= accounts;
-    if (sim_chance(n->sim, n->sim->die_one_in)) {
+    if (sim_chance(n->sim, n->sim->die_one_in) && !n->waits) {
         n->dead = true;
         return ERR_STOPPING;
     }
@@ -417,6 +498,17 @@ static enum err emit(struct tx *tx, void *arg)
     return e;
 }
 
+/* As the commit hook does it: the caller is answered when no node trusts the views any more. */
+static void lose_change(struct sim *s, struct sim_node *n)
+{
+    uint64_t losses = check_losses(s);
+    n->waits = true;
+    s->totals.waits++;
+    membership_views_lost(&n->membership);
+    n->waits = false;
+    check_nobody_trusts(s, losses);
+}
+
 void sim_commit(struct sim *s, struct sim_node *n, struct id_gen *ids)
 {
     static const enum event_type types[] = {EVENT_POST_CREATED, EVENT_POST_CREATED,
@@ -438,34 +530,65 @@ void sim_commit(struct sim *s, struct sim_node *n, struct id_gen *ids)
         return;
     }
     event->id = m.id;
-    event->applied = e == OK && !sim_chance(s, 4); /* else its node died before it could */
+    bool fails = n->views_cut || sim_chance(s, 40);
+    event->applied =
+        e == OK && !fails && !sim_chance(s, 4); /* else its node died before it could */
     sim_say(s, "event %" PRIu64 " of actor %" PRIu64 " at node %d", m.id, event->actor, n->number);
+    if (e == OK && fails && !s->healed && s->may_wait(s))
+        lose_change(s, n);
 }
 
 /* ---- start and end ---- */
 
+/* Its number comes from truth, as a server's does. The store answers a process that starts. */
+static void join(struct sim *s, struct sim_node *n)
+{
+    struct plain_db_faults *f = plain_db_faults(s->store);
+    uint32_t lose_replies = f->lose_replies;
+    char why[300] = "", address[32];
+    snprintf(address, sizeof address, "http://node:%d", n->number);
+    f->lose_replies = 0;
+    enum err e = membership_join(&n->membership,
+                                 &(struct membership_config){.control = &n->db,
+                                                             .clock = &n->clock,
+                                                             .cluster = &n->cluster,
+                                                             .token = n->token,
+                                                             .roles = ROLE_ALL,
+                                                             .address = address},
+                                 why);
+    f->lose_replies = lose_replies;
+    HOLDS(s, e == OK, "node %d cannot join: %s", n->number, why);
+    n->ids.node = n->cluster.number;
+}
+
 void sim_start(struct sim *s, struct sim_node *n)
 {
-    n->dead = n->store_cut = n->bus_cut = false;
+    n->dead = n->store_cut = n->bus_cut = n->views_cut = false;
+    n->suspect = true;
     n->paused_until_us = 0;
     n->master = 0;
-    s->config.node = (uint16_t)n->number;
+    n->cluster = (struct cluster){0};
+    if (n->token == 0 || sim_chance(s, 4)) /* another data folder */
+        n->token = 1000 + s->tokens++;
+    join(s, n);
+    s->config.node = (uint16_t)n->cluster.number;
     struct sink_env env = {.db = &n->db, .views = &n->views, .clock = &n->clock, .user = n};
     n->engine = engine_new(&s->config, s->rules, RULE_COUNT, env, &n->bus);
     engine_on_apply(n->engine, apply, n);
     engine_on_wake(n->engine, s->wake, n);
-    leadership_init(&n->leadership, &(struct leadership_config){.engine = n->engine,
-                                                                .store = &n->db,
-                                                                .clock = &n->clock,
-                                                                .cluster = &n->cluster,
-                                                                .token = 1000 + (uint64_t)n->number,
-                                                                .number = (uint32_t)n->number});
-    leadership_set_willing(&n->leadership, true);
+    membership_attach(&n->membership, &(struct membership_parts){.db = &n->db,
+                                                                 .views = &n->views,
+                                                                 .cards = &n->cards,
+                                                                 .invalidation = &n->invalidation,
+                                                                 .bus = &n->bus,
+                                                                 .engine = n->engine,
+                                                                 .pause = s->pause,
+                                                                 .pause_ctx = n});
 }
 
 static void end_process(struct sim_node *n)
 {
-    leadership_done(&n->leadership);
+    membership_done(&n->membership);
     engine_free(n->engine);
     n->engine = NULL;
 }
@@ -531,7 +654,7 @@ void sim_open(struct sim *s, uint64_t seed, struct plain_db *store)
     manual_clock_init(&s->clock, START_MS);
     s->clock.mono_us = INT64_C(100000000);
     manual_clock_init(&s->slow_clock, START_MS);
-    id_gen_init(&s->slow_ids, &s->slow_clock.clock, NODES_MAX + 1);
+    id_gen_init(&s->slow_ids, &s->slow_clock.clock, NODE_MAX); /* no node gets that far */
     s->store = store;
     plain_db_clear(store);
     plain_db_run(store, "DELETE FROM nodes_sim_rows");
@@ -539,6 +662,7 @@ void sim_open(struct sim *s, uint64_t seed, struct plain_db *store)
     plain_db_faults(store)->horizon_lag_ms = HORIZON_LAG_MS;
     memcpy(s->rules, rule_table, sizeof rule_table);
     s->master = s->witness = 1;
+    s->complete = true;
     choose_sizes(s);
     s->bus = new_bus(s);
     s->node_count = 2 + (int)rand_below(&s->rand, NODES_MAX - 1);
@@ -551,6 +675,8 @@ void sim_open(struct sim *s, uint64_t seed, struct plain_db *store)
         n->db = (struct db){.ops = &db_table, .ids = &n->ids};
         n->bus = (struct bus){.ops = &bus_table};
         n->graph.ops = &graph_table;
+        n->cards.ops = &cards_table;
+        n->invalidation.ops = &invalidation_table;
         n->views = (struct views){.ops = &views_table,
                                   .graph = &n->graph,
                                   .epoch = 1,
