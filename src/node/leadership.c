@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "node/lane_overrides.h"
+#include "node/peer.h"
 
 enum { TICK_US = 100 * 1000, AGAIN_US = 500 * 1000 };
 
@@ -39,6 +39,38 @@ void leadership_set_willing(struct leadership *l, bool willing)
     atomic_store(&l->willing, willing);
 }
 
+/* ---- lanes, as an operator set them at the leader ---- */
+
+/* All of them: what is not told keeps what a node has. */
+static void read_lanes(struct engine *g, struct lane_override out[LANE_COUNT])
+{
+    struct engine_stats stats;
+    engine_stats(g, &stats);
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        const struct lane_stats *l = &stats.lanes[lane];
+        out[lane] = (struct lane_override){.known = true,
+                                           .concurrency = l->concurrency,
+                                           .rate = l->rate,
+                                           .stopped = l->breaker.state == BREAKER_BY_HAND};
+    }
+}
+
+/* Sets only what differs: following costs nothing, and a node's own breaker is left alone. */
+static void follow_lanes(struct engine *g, const struct lane_override lanes[LANE_COUNT])
+{
+    struct lane_override own[LANE_COUNT];
+    read_lanes(g, own);
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        const struct lane_override *told = &lanes[lane];
+        if (!told->known)
+            continue;
+        if (told->concurrency != own[lane].concurrency || told->rate != own[lane].rate)
+            engine_set_lane(g, (enum lane)lane, told->concurrency, told->rate);
+        if (told->stopped != own[lane].stopped)
+            engine_stop_lane(g, (enum lane)lane, told->stopped);
+    }
+}
+
 /* ---- the beat ---- */
 
 /* A notice that we do not understand names nobody: its node leads, and we cannot say where it is.
@@ -55,7 +87,7 @@ static void note_leader(struct leadership *l)
     atomic_store(&l->config.cluster->term, l->lease.term);
     engine_saw_term(g, l->lease.term);
     if (told && !engine_leads(g) && l->lease.holder != l->lease.self)
-        lane_overrides_follow(g, notice.lanes);
+        follow_lanes(g, notice.lanes);
 }
 
 static void publish_lease(struct leadership *l)
@@ -72,7 +104,7 @@ static enum err renew(struct leadership *l, const char *address, int64_t at_us)
     struct leader_notice notice = {.number = l->config.number};
     char body[PEER_TEXT_MAX];
     memcpy(notice.address, address, strnlen(address, sizeof notice.address - 1));
-    lane_overrides_read(l->config.engine, notice.lanes);
+    read_lanes(l->config.engine, notice.lanes);
     leader_notice_encode(&notice, body);
     enum err e = lease_renew(&l->lease, l->config.store, body, at_us);
     return e == ERR_CONFLICT ? lease_look(&l->lease, l->config.store, at_us) : e;

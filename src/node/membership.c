@@ -133,33 +133,20 @@ void membership_attach(struct membership *m, const struct membership_parts *part
 
 /* ---- peers ---- */
 
-typedef bool (*peer_test)(const struct node_report *r);
-
-static bool has_views(const struct node_report *r)
-{
-    return r->views;
-}
-
-static bool has_views_and_bus(const struct node_report *r)
-{
-    return r->views && r->bus;
-}
-
-static bool leads(const struct node_report *r)
-{
-    return r->leads;
-}
-
-/* A node with this role that is there, stays and passes the test; `except`: not this number. */
-static bool find_peer(struct membership *m, enum node_role role, uint32_t except, peer_test test,
-                      struct cluster_node *out)
+/* A node with this role that is there, stays, and has what `needed` has; `except`: not this number.
+ */
+static bool find_peer(struct membership *m, enum node_role role, uint32_t except,
+                      struct node_report needed, struct cluster_node *out)
 {
     struct cluster_node nodes[NODES_LOOKED_AT];
     size_t n = node_watch_list(m->watch, nodes, COUNT_OF(nodes));
     for (size_t i = 0; i < n && i < COUNT_OF(nodes); i++) {
         const struct cluster_node *o = &nodes[i];
+        const struct node_report *r = &o->report;
+        bool lacks =
+            (needed.views && !r->views) || (needed.bus && !r->bus) || (needed.leads && !r->leads);
         if (o->number == except || !(o->roles & role) || o->leaving ||
-            o->silent_ms >= CLUSTER_GONE_MS || !test(&o->report))
+            o->silent_ms >= CLUSTER_GONE_MS || lacks)
             continue;
         *out = *o;
         return true;
@@ -168,23 +155,25 @@ static bool find_peer(struct membership *m, enum node_role role, uint32_t except
 }
 
 /* Does another node, that does what we do, have this? */
-static bool another_has(struct membership *m, enum node_role role, peer_test test)
+static bool another_has(struct membership *m, enum node_role role, struct node_report needed)
 {
     struct cluster_node found;
-    return find_peer(m, role, m->self.shown.number, test, &found);
+    return find_peer(m, role, m->self.shown.number, needed, &found);
 }
 
 uint64_t membership_undone(struct membership *m)
 {
     struct cluster_node found;
-    return find_peer(m, ROLE_RELAY, 0, leads, &found) ? found.report.undone : 0;
+    return find_peer(m, ROLE_RELAY, 0, (struct node_report){.leads = true}, &found)
+               ? found.report.undone
+               : 0;
 }
 
 static void decide_quarantine(struct membership *m, int64_t at_us)
 {
     bool views = atomic_load(&m->views_there), bus = atomic_load(&m->bus_there);
     bool cut_off = at_us - atomic_load(&m->beaten_us) > NODE_GIVE_UP_MS * INT64_C(1000);
-    bool lacking = !views && another_has(m, ROLE_API, has_views);
+    bool lacking = !views && another_has(m, ROLE_API, (struct node_report){.views = true});
     if (!lacking)
         m->lacking_since_us = 0;
     else if (m->lacking_since_us == 0)
@@ -196,7 +185,8 @@ static void decide_quarantine(struct membership *m, int64_t at_us)
                  LOG_CSTR("why", cut_off       ? "its beat does not reach the store"
                                  : quarantined ? "it does not reach the views, and others do"
                                                : "it has all it needs"));
-    bool yields = (!views || !bus) && another_has(m, ROLE_RELAY, has_views_and_bus);
+    bool yields = (!views || !bus) &&
+                  another_has(m, ROLE_RELAY, (struct node_report){.views = true, .bus = true});
     leadership_set_willing(&m->leadership, (m->config.roles & ROLE_RELAY) && !yields);
 }
 

@@ -333,7 +333,6 @@ enum err node_join(struct db *db, struct node_watch *watch, struct node *self, i
 
 struct beat {
     const struct node *self;
-    bool leaving;
     int64_t now;
 };
 
@@ -347,30 +346,24 @@ static enum err run_beat(struct tx *tx, void *arg)
                             "UPDATE nodes SET beat = beat + 1, leaving = $1, body = $2, "
                             "address = $6 "
                             "WHERE number = $3 AND token = $4 AND started_at = $5 RETURNING beat",
-                            DB_ARGS(DB_I64(b->leaving), DB_TEXT(str_of(report)), DB_I64(s->number),
+                            DB_ARGS(DB_I64(s->leaving), DB_TEXT(str_of(report)), DB_I64(s->number),
                                     DB_I64(b->self->token), DB_I64(s->started_ms),
                                     DB_TEXT(str_of(s->address))),
                             &b->now);
     return e == ERR_NOT_FOUND ? ERR_CONFLICT : e;
 }
 
-static enum err count_beat(struct db *db, struct node *self, bool leaving)
-{
-    struct beat b = {.self = self, .leaving = leaving};
-    enum err e = db_write(db, run_beat, &b, NULL);
-    if (e == OK) {
-        self->beat = (uint64_t)b.now;
-        self->shown.leaving = leaving;
-    }
-    return e;
-}
-
 enum err node_beat(struct db *db, struct node *self)
 {
-    return count_beat(db, self, self->shown.leaving);
+    struct beat b = {.self = self};
+    enum err e = db_write(db, run_beat, &b, NULL);
+    if (!e)
+        self->beat = (uint64_t)b.now;
+    return e;
 }
 
 enum err node_leave(struct db *db, struct node *self)
 {
-    return count_beat(db, self, true);
+    self->shown.leaving = true;
+    return node_beat(db, self);
 }

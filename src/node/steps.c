@@ -80,7 +80,7 @@ static int64_t lead_step(struct runtime *r)
     X(live,      ANY,    0,           false, 0, 1, RUN_LIVE,       live_step(r->api.live))         \
     X(last_seen, ANY,    0,           false, 5, 1, RUN_BY_CLOCK,                                   \
       auth_last_seen_step(r->api.auth))                                                            \
-    X(deliver,   ANY,    ROLE_WORKER, false, 5, r->settings->fan_out_workers, RUN_WORKERS,         \
+    X(deliver,   ANY,    ROLE_WORKER, false, 5, WORKERS, RUN_WORKERS,                              \
       engine_worker_step(ENGINE))                                                                  \
     X(save,      ALONE,  0,           false, 5, 1, RUN_BY_CLOCK,   maintenance_save_step(KEEP))    \
     X(beat,      SHARED, 0,           false, 0, 1, RUN_MEMBERSHIP, membership_beat_step(MEMBER))   \
@@ -89,6 +89,7 @@ static int64_t lead_step(struct runtime *r)
 /* clang-format on */
 
 enum step_nodes { ANY, ALONE, SHARED };
+enum { WORKERS = 0 };
 
 struct step {
     const char *name;
@@ -96,7 +97,7 @@ struct step {
     unsigned role;
     bool leader_only;
     int nice;
-    unsigned (*threads)(const struct runtime *r);
+    unsigned threads; /* WORKERS: as many as the settings say */
     enum step_runner runner;
     int64_t (*call)(struct runtime *r);
 };
@@ -105,17 +106,12 @@ struct step {
     static int64_t call_##name(struct runtime *r)                                                  \
     {                                                                                              \
         return call;                                                                               \
-    }                                                                                              \
-    static unsigned threads_of_##name(const struct runtime *r)                                     \
-    {                                                                                              \
-        (void)r;                                                                                   \
-        return (unsigned)(threads);                                                                \
     }
 STEP_TABLE(STEP_FUNCTIONS)
 
 static const struct step table[] = {
 #define STEP_ROW(name, nodes, role, leader_only, nice, threads, runner, call)                      \
-    {#name, nodes, role, leader_only, nice, threads_of_##name, runner, call_##name},
+    {#name, nodes, role, leader_only, nice, threads, runner, call_##name},
     STEP_TABLE(STEP_ROW)};
 
 _Static_assert(COUNT_OF(table) <= STEPS_MAX, "STEPS_MAX is too small");
@@ -146,9 +142,11 @@ bool steps_start(struct steps *s, struct runtime *runtime)
     for (size_t i = 0; ok && i < COUNT_OF(table); i++) {
         const struct step *row = &table[i];
         s->calls[i] = (struct step_call){.runtime = runtime, .row = row};
+        unsigned threads =
+            row->threads == WORKERS ? (unsigned)runtime->settings->fan_out_workers : row->threads;
         if (has_step(runtime, row))
-            ok = runner_add(s->runners[row->runner], row->name, run_step, &s->calls[i],
-                            row->threads(runtime), row->nice);
+            ok = runner_add(s->runners[row->runner], row->name, run_step, &s->calls[i], threads,
+                            row->nice);
     }
     return ok;
 }

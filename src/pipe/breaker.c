@@ -43,7 +43,6 @@ static void change(struct breaker *b, enum breaker_state state, enum err reason,
                    int64_t now_ms)
 {
     b->reason = reason;
-    b->since_us = now_us;
     b->since_ms = now_ms;
     b->probes = 0;
     b->probing = false;

@@ -35,7 +35,7 @@ struct breaker {
 
     pthread_mutex_t lock;
     enum err reason; /* OPEN: what most failed for */
-    int64_t since_us, since_ms;
+    int64_t since_ms;
     int64_t probe_after_us;
     uint32_t probes;                  /* that failed since it opened */
     bool probing;                     /* one is under way */

@@ -16,7 +16,7 @@
 
 #include "base/check.h"
 
-enum { STATE_CLAIMED = 0, STATE_DONE = 1 };
+enum { STATE_CLAIMED = 0, STATE_DONE = 1, WHY_MAX = 300 };
 
 /* Sums of times stay far from overflow. */
 #define RETENTION_MAX_MS (INT64_MAX / 8)
@@ -213,8 +213,10 @@ enum err dedup_forget(struct tx *tx, int64_t now_ms, size_t max, bool *more)
 
 /* ---- is it long enough? ---- */
 
+enum { SPAN_TEXT_MAX = 40 };
+
 /* "14 days", in the largest unit that needs no fraction. */
-static void write_span(struct buf *out, int64_t ms)
+static const char *span_text(int64_t ms, char out[SPAN_TEXT_MAX])
 {
     static const struct {
         int64_t ms;
@@ -227,14 +229,8 @@ static void write_span(struct buf *out, int64_t ms)
     while (ms % units[u].ms)
         u++;
     int64_t n = ms / units[u].ms;
-    buf_printf(out, "%" PRId64 " %s%s", n, units[u].name, n == 1 ? "" : "s");
-}
-
-static enum err refuse(char why[300], struct str text)
-{
-    memcpy(why, text.ptr, text.len);
-    why[text.len] = '\0';
-    return ERR_INVALID;
+    snprintf(out, SPAN_TEXT_MAX, "%" PRId64 " %s%s", n, units[u].name, n == 1 ? "" : "s");
+    return out;
 }
 
 enum err dedup_check_retention(const struct rule *rules, size_t n, int64_t dedup_ms,
@@ -251,27 +247,25 @@ enum err dedup_check_retention(const struct rule *rules, size_t n, int64_t dedup
     if (dedup_ms >= needed_ms && !endless)
         return OK;
 
-    char memory[299];
-    struct buf text = buf_over(memory, sizeof memory);
-    buf_str(&text, STR("the duplicate memory"));
-    if (consumer)
-        buf_printf(&text, " of consumer '%.40s'", consumer);
-    buf_str(&text, STR(" (dedup-retention "));
-    write_span(&text, dedup_ms);
-    buf_str(&text, STR(") is shorter than "));
-    if (dedup_ms >= needed_ms) {
-        buf_str(&text, STR("dead letters are kept (retain-dead 0: until somebody decides): "
-                           "re-driving one could repeat what was forgotten; "
-                           "set retain-dead to at most "));
-        write_span(&text, dedup_ms);
-        return refuse(why, buf_view(&text));
-    }
+    char of[64] = "", ours[SPAN_TEXT_MAX], needed[SPAN_TEXT_MAX];
     bool replay = replay_ms == needed_ms;
-    buf_str(&text, replay ? STR("the replay window (retain-events ")
-                          : STR("dead letters are kept (retain-dead "));
-    write_span(&text, needed_ms);
-    buf_printf(&text, "): %s could repeat what was forgotten; set dedup-retention to at least ",
-               replay ? "a replay" : "re-driving one");
-    write_span(&text, needed_ms);
-    return refuse(why, buf_view(&text));
+    if (consumer)
+        snprintf(of, sizeof of, " of consumer '%.40s'", consumer);
+    span_text(dedup_ms, ours);
+    span_text(needed_ms, needed);
+    if (dedup_ms >= needed_ms)
+        snprintf(
+            why, WHY_MAX,
+            "the duplicate memory%s (dedup-retention %s) is shorter than dead letters are kept "
+            "(retain-dead 0: until somebody decides): re-driving one could repeat what was "
+            "forgotten; set retain-dead to at most %s",
+            of, ours, ours);
+    else
+        snprintf(why, WHY_MAX,
+                 "the duplicate memory%s (dedup-retention %s) is shorter than %s %s): %s could "
+                 "repeat what was forgotten; set dedup-retention to at least %s",
+                 of, ours,
+                 replay ? "the replay window (retain-events" : "dead letters are kept (retain-dead",
+                 needed, replay ? "a replay" : "re-driving one", needed);
+    return ERR_INVALID;
 }

@@ -92,10 +92,6 @@ struct inflight_slot {
     _Atomic bool failing; /* its last delivery failed */
 };
 
-struct inflight_list {
-    uint32_t first, last;
-};
-
 struct inflight_cell {
     uint16_t rule;
     enum lane lane;

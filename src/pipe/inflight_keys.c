@@ -50,10 +50,7 @@ void inflight_admit(struct inflight *f, uint32_t item)
         inflight_block_item(f, item);
     } else if (key->at_work != ORDER_NONE) {
         u->state = ITEM_QUEUED;
-        struct inflight_list queue = {key->first, key->last};
-        push_back(f, &queue, item);
-        key->first = queue.first;
-        key->last = queue.last;
+        push_back(f, &key->queue, item);
     } else {
         key->at_work = item;
         inflight_make_ready(f, item);
@@ -62,10 +59,8 @@ void inflight_admit(struct inflight *f, uint32_t item)
 
 static void block_queue(struct inflight *f, struct order_key *key)
 {
-    struct inflight_list queue = {key->first, key->last};
-    for (uint32_t item; (item = pop_front(f, &queue)) != INFLIGHT_NONE; key->to_record++)
+    for (uint32_t item; (item = pop_front(f, &key->queue)) != INFLIGHT_NONE; key->to_record++)
         inflight_block_item(f, item);
-    key->first = key->last = ORDER_NONE;
 }
 
 /* A work item leaves: what its key does next. True: another work item is ready now. */
@@ -88,14 +83,11 @@ bool inflight_pass_on(struct inflight *f, uint32_t item, enum exit_how how)
         block_queue(f, key);
         return false;
     }
-    struct inflight_list queue = {key->first, key->last};
-    uint32_t next = pop_front(f, &queue);
+    uint32_t next = pop_front(f, &key->queue);
     if (next == INFLIGHT_NONE) {
         order_drop(&f->order, key);
         return false;
     }
-    key->first = queue.first;
-    key->last = queue.last;
     key->at_work = next;
     inflight_make_ready(f, next);
     return true;

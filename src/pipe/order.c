@@ -31,7 +31,7 @@ struct order_key *order_get(struct order *o, uint8_t lane, uint64_t key)
     struct order_key *k = map_put(&o->keys, (const uint64_t[]){key_of(key), lane}, &made);
     CHECK(k);
     if (made)
-        k->at_work = k->first = k->last = ORDER_NONE;
+        k->at_work = k->queue.first = k->queue.last = ORDER_NONE;
     return k;
 }
 

@@ -8,11 +8,16 @@
 
 #define ORDER_NONE UINT32_MAX
 
+/* Work items in a row, linked by the inflight set. */
+struct inflight_list {
+    uint32_t first, last;
+};
+
 struct order_key {
-    uint64_t key, lane;   /* the actor; never 0 */
-    uint32_t at_work;     /* work item; ORDER_NONE: none */
-    uint32_t to_record;   /* work items that wait to be put in the delivery store behind this key */
-    uint32_t first, last; /* work items that wait in memory, linked by the caller */
+    uint64_t key, lane; /* the actor; never 0 */
+    uint32_t at_work;   /* work item; ORDER_NONE: none */
+    uint32_t to_record; /* work items that wait to be put in the delivery store behind this key */
+    struct inflight_list queue; /* work items that wait in memory */
     bool blocked; /* a delivery of this key is in the delivery store: nothing else may pass */
 };
 

@@ -100,24 +100,19 @@ static struct recorder_entry *pop(struct recorder *b)
     return entry;
 }
 
-static void take_entries(struct recorder *b)
+/* While the views cannot be saved only those that need not wait for it are taken; the others stay,
+ * in order. */
+static void take_entries(struct recorder *b, bool safe_only)
 {
     pthread_mutex_lock(&b->lock);
-    while (b->batch_count < RECORDER_BATCH && b->count > 0)
-        b->batch[b->batch_count++] = *pop(b);
-    pthread_mutex_unlock(&b->lock);
-}
-
-/* While the views cannot be saved: those that need not wait for it. The others stay, in order. */
-static void take_safe_entries(struct recorder *b)
-{
-    pthread_mutex_lock(&b->lock);
-    for (size_t n = b->count; n > 0; n--) {
-        struct recorder_entry entry = *pop(b);
-        if (!entry.in_views && b->batch_count < RECORDER_BATCH)
-            b->batch[b->batch_count++] = entry;
-        else
-            b->entries[(b->first + b->count++) % b->capacity] = entry;
+    for (size_t n = b->count; n > 0 && (safe_only || b->batch_count < RECORDER_BATCH); n--) {
+        struct recorder_entry *entry = pop(b);
+        if (b->batch_count < RECORDER_BATCH && !(safe_only && entry->in_views)) {
+            b->batch[b->batch_count++] = *entry;
+            continue;
+        }
+        struct recorder_entry kept = *entry; /* its place may be the last one's */
+        b->entries[(b->first + b->count++) % b->capacity] = kept;
     }
     pthread_mutex_unlock(&b->lock);
 }
@@ -488,10 +483,7 @@ static bool write_batch(struct engine *g, int64_t now_us)
     if (b->batch_count ==
         0) /* a work item that waits to be recorded leaves before its retry begins */
         begin_claims(g, now_ms);
-    if (now_us < b->save_after_us)
-        take_safe_entries(b);
-    else
-        take_entries(b);
+    take_entries(b, now_us < b->save_after_us);
     take_blocked(g);
     make_safe(g, now_us);
     struct writing w = {.g = g,

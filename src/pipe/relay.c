@@ -132,40 +132,28 @@ static bool begin_live(struct engine *g, int64_t now_us, int64_t *due_us)
 
 /* ---- polling ---- */
 
-/* Released by a program that could read it, and now it is this one. */
-static void park_again(struct engine *g, const struct event *e)
-{
-    struct recorder_entry entry = {
-        .delivery_record = {.kind = RECORD_PARK,
-                            .event = {.id = e->id},
-                            .reason = event_unread_name((enum event_unread)e->value)},
-        .message = {.rule = RULE_NONE},
-        .released = true};
-    atomic_fetch_add(&g->released, 1);
-    recorder_add(&g->recorder, &entry, true);
-    engine_wake_up(g, ENGINE_RECORDER);
-}
-
+/* One that this program cannot read was released by one that could: it is parked again. */
 static void begin_released(struct engine *g, const struct event *e)
 {
-    struct out_of_band_event out_of_band = {.kind = SLOT_RELEASED, .event = *e};
-    if (e->type >= EVENT_TYPE_COUNT) {
-        park_again(g, e);
-        return;
-    }
-    out_of_band.wanted =
-        relay_wanted_again(g, e, relay_wanted_by(g, e), OUTBOX_PENDING, &g->relay.slice);
-    out_of_band.rules = g->rules_on[e->type];
-    atomic_fetch_add(&g->released, 1);
-    if (out_of_band.wanted &&
-        inflight_begin_out_of_band(&g->inflight, &out_of_band) == OUT_OF_BAND_BEGUN)
-        return;
-    struct recorder_entry settle = {.delivery_record = {.kind = RECORD_SETTLE, .event = *e},
-                                    .released = true};
-    if (!out_of_band.wanted) {
-        recorder_add(&g->recorder, &settle, true);
-        engine_wake_up(g, ENGINE_RECORDER);
+    bool readable = e->type < EVENT_TYPE_COUNT;
+    struct out_of_band_event begun = {.kind = SLOT_RELEASED, .event = *e};
+    struct recorder_entry entry = {.message = {.rule = RULE_NONE}, .released = true};
+    if (readable) {
+        begun.wanted =
+            relay_wanted_again(g, e, relay_wanted_by(g, e), OUTBOX_PENDING, &g->relay.slice);
+        begun.rules = g->rules_on[e->type];
+        entry.delivery_record = (struct delivery_record){.kind = RECORD_SETTLE, .event = *e};
     } else {
+        entry.delivery_record =
+            (struct delivery_record){.kind = RECORD_PARK,
+                                     .event = {.id = e->id},
+                                     .reason = event_unread_name((enum event_unread)e->value)};
+    }
+    atomic_fetch_add(&g->released, 1);
+    if (!begun.wanted) {
+        recorder_add(&g->recorder, &entry, true);
+        engine_wake_up(g, ENGINE_RECORDER);
+    } else if (inflight_begin_out_of_band(&g->inflight, &begun) != OUT_OF_BAND_BEGUN) {
         atomic_fetch_sub(&g->released, 1);
     }
 }

@@ -18,22 +18,9 @@ enum { CHUNK = 4096 };
 
 const char *trace_kind_name(enum trace_kind kind)
 {
-    static const char *const names[TRACE_KINDS] = {
-        [TRACE_PUBLISHED] = "published",
-        [TRACE_UNWANTED] = "unwanted",
-        [TRACE_BATCH] = "batch",
-        [TRACE_SKIPPED] = "skipped",
-        [TRACE_SPLIT] = "split",
-        [TRACE_FAILED] = "failed",
-        [TRACE_DELAYED] = "delayed",
-        [TRACE_WAITING] = "waiting",
-        [TRACE_DEAD] = "dead",
-        [TRACE_DROPPED] = "dropped",
-        [TRACE_PARKED] = "parked",
-        [TRACE_DUPLICATE] = "duplicate",
-        [TRACE_SUPPRESSED] = "suppressed",
-        [TRACE_DONE] = "done",
-    };
+#define TRACE_NAME(name, text) text,
+    static const char *const names[TRACE_KINDS] = {TRACE_TABLE(TRACE_NAME)};
+#undef TRACE_NAME
     CHECK(kind < TRACE_KINDS);
     return names[kind];
 }

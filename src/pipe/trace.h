@@ -10,22 +10,27 @@
 
 #include "port/rule.h"
 
+#define TRACE_TABLE(X)                                                                             \
+    X(PUBLISHED, "published") /* its messages are on the bus; n: how many */                       \
+    X(UNWANTED, "unwanted")   /* a rule does not want it; `why` */                                 \
+    X(BATCH, "batch")         /* delivered; n: members, done: changed something */                 \
+    X(SKIPPED, "skipped")     /* the sink decided not to act on n members; `why` */                \
+    X(SPLIT, "split")         /* turned out large: moved to the lanes of large fan-outs */         \
+    X(FAILED, "failed")       /* a try failed; n: tries so far; `why` */                           \
+    X(DELAYED, "delayed")     /* in the delivery store; n: ms until the next try */                \
+    X(WAITING, "waiting")     /* behind another of its key */                                      \
+    X(DEAD, "dead")           /* from here on as in the delivery store */                          \
+    X(DROPPED, "dropped")                                                                          \
+    X(PARKED, "parked")                                                                            \
+    X(DUPLICATE, "duplicate")   /* already done: recognised by slot or dedup, not acted on */      \
+    X(SUPPRESSED, "suppressed") /* a replay may not use this channel */                            \
+    X(DONE, "done")             /* everything of it; n: members, done: changed something */
+
 enum trace_kind {
-    TRACE_PUBLISHED, /* its messages are on the bus; n: how many */
-    TRACE_UNWANTED,  /* a rule does not want it; `why` */
-    TRACE_BATCH,     /* delivered; n: members, done: changed something */
-    TRACE_SKIPPED,   /* the sink decided not to act on n members; `why` */
-    TRACE_SPLIT,     /* turned out large: moved to the lanes of large fan-outs */
-    TRACE_FAILED,    /* a try failed; n: tries so far; `why` */
-    TRACE_DELAYED,   /* in the delivery store; n: ms until the next try */
-    TRACE_WAITING,   /* behind another of its key */
-    TRACE_DEAD,
-    TRACE_DROPPED,
-    TRACE_PARKED,
-    TRACE_DUPLICATE,  /* already done: recognised by slot or dedup, not acted on */
-    TRACE_SUPPRESSED, /* a replay may not use this channel */
-    TRACE_DONE,       /* everything of it; n: members, done: changed something */
-    TRACE_KINDS
+#define TRACE_ENUM(name, text) TRACE_##name,
+    TRACE_TABLE(TRACE_ENUM)
+#undef TRACE_ENUM
+        TRACE_KINDS
 };
 const char *trace_kind_name(enum trace_kind kind);
 

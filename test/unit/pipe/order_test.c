@@ -18,8 +18,8 @@ static void a_new_key_has_no_work_and_is_open(void **state)
     assert_null(order_find(&o, 1, 7));
     struct order_key *key = order_get(&o, 1, 7);
     assert_int_equal(key->at_work, ORDER_NONE);
-    assert_int_equal(key->first, ORDER_NONE);
-    assert_int_equal(key->last, ORDER_NONE);
+    assert_int_equal(key->queue.first, ORDER_NONE);
+    assert_int_equal(key->queue.last, ORDER_NONE);
     assert_int_equal(key->to_record, 0);
     assert_false(key->blocked);
     assert_ptr_equal(order_get(&o, 1, 7), key);
