@@ -73,7 +73,8 @@ static void follow_lanes(struct engine *g, const struct lane_override lanes[LANE
 
 /* ---- the beat ---- */
 
-/* A notice that we do not understand names nobody: its node leads, and we cannot say where it is.
+/* A notice that we do not understand names no node: its writer leads, and we cannot say where it
+ * is.
  */
 static void note_leader(struct leadership *l)
 {

@@ -1,8 +1,8 @@
 /* Whether this node leads: the lease, its terms, beginning and resigning.
  *
  *   leadership_beat   talks with the store: looks at the lease, takes it when it is free, renews it
- *                     and tells everybody who leads and how its lanes are set
- *   leadership_step   talks with nobody: makes the engine lead or resign as the lease says
+ *                     and tells all nodes who leads and how its lanes are set
+ *   leadership_step   waits for nothing: makes the engine lead or resign as the lease says
  *
  * Each has one caller at a time, and each caller its own thread: a beat that hangs does not keep
  * the step from noticing that the lease's time is over. The fence of a leader's writes is

@@ -1,10 +1,10 @@
 /* Who leads. A lease is a row in truth: who holds it, in which term, and how often its holder has
- * been heard of. Nobody compares clocks: a holder renews by counting a beat, and whoever wants the
- * lease watches whether the beat moves. When it has not moved for LEASE_SILENCE_MS of the watcher's
- * own monotonic time, the watcher takes the lease with the next term, in a transaction that demands
- * that term and beat are still what it saw. A holder that could not renew for LEASE_GIVE_UP_MS,
- * counted from the start of its last renewal that succeeded, must consider the lease lost; that is
- * earlier than anybody can take it.
+ * been heard of. No clocks are compared: a holder renews by counting a beat, and a node that wants
+ * the lease watches whether the beat moves. When it has not moved for LEASE_SILENCE_MS of the
+ * watcher's own monotonic time, the watcher takes the lease with the next term, in a transaction
+ * that demands that term and beat are still what it saw. A holder that could not renew for
+ * LEASE_GIVE_UP_MS, counted from the start of its last renewal that succeeded, must consider the
+ * lease lost; that is earlier than anybody can take it.
  *
  * The term is a fence: what a leader writes, it writes in a transaction that begins with
  * lease_fence(), so a leader that was stopped for a while and goes on can change nothing. */
@@ -21,7 +21,7 @@ enum {
     LEASE_BODY_MAX = 512,
 };
 
-/* The lease of whoever leads. */
+/* The lease of the leader. */
 #define LEASE_ENGINE "engine"
 
 struct lease {
@@ -29,7 +29,7 @@ struct lease {
     struct clock *clock; /* only to see how long a look took */
     uint64_t self;       /* a random number that means this process; never 0 */
     /* as last read */
-    uint64_t term, holder, beat; /* term 0: nobody ever held it; holder 0: it was given back */
+    uint64_t term, holder, beat; /* term 0: it was never held; holder 0: it was given back */
     char body[LEASE_BODY_MAX];   /* the holder's words to all; text */
     /* by the monotonic clock */
     int64_t moved_us;   /* when term, holder or beat were last seen to change */

@@ -14,8 +14,9 @@
 #include "port/invalidation.h"
 
 enum {
-    MEMBER_TRUST_MS = 1500,   /* the views are trusted for so long after the last look at truth */
-    MEMBER_SUSPECT_MS = 2500, /* who lost something waits for so long: then nobody trusts them */
+    MEMBER_TRUST_MS = 1500, /* the views are trusted for so long after the last look at truth */
+    MEMBER_SUSPECT_MS =
+        2500, /* a node that lost a change waits so long: then no node trusts them */
     MEMBER_QUARANTINE_MS = 3000, /* without views that others have, for so long */
 };
 
@@ -85,7 +86,7 @@ void membership_views_lost(struct membership *m);
 /* Trusts the views or not, by what was read of them and when. Any thread, often. */
 void membership_decide_trust(struct membership *m);
 
-/* Undone events, as the leader last told everybody. */
+/* Undone events, as the leader last reported. */
 uint64_t membership_undone(struct membership *m);
 
 /* After the steps have ended: gives the lease back and says good-bye. */

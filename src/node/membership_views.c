@@ -1,12 +1,12 @@
 /* Views in Redis can lose something in two ways: Redis loses data, or a node commits a change and
  * cannot apply it. Both are counted in truth (`lost`); the leader then clears and loads the views,
- * and notes up to which loss it did so (`loaded`). Whenever the two differ nobody answers from the
+ * and notes up to which loss it did so (`loaded`). Whenever the two differ no node answers from the
  * views: reads go to truth.
  *
  * A node learns of it with its beat, and does not trust the views for longer than MEMBER_TRUST_MS
- * after it last looked. So whoever loses something waits, before its caller is answered, for
+ * after it last looked. So a node that loses something waits, before its caller is answered, for
  * MEMBER_SUSPECT_MS: then no node answers from views that lack it. When truth has spoken of a loss
- * for that long already, nobody does anyway, and there is nothing to wait for.
+ * for that long already, no node does anyway, and there is nothing to wait for.
  *
  * Only the leader loads. One that lost its lease in the middle of it may have written what the next
  * leader's clearing should have taken away: it counts as a loss, and they are loaded once more. */
@@ -96,7 +96,7 @@ void membership_decide_trust(struct membership *m)
     bool suspect = atomic_load(&m->lost) != atomic_load(&m->loaded) ||
                    atomic_load(&m->losing) > 0 || age_us > MEMBER_TRUST_MS * INT64_C(1000);
     suspect_all(m, suspect);
-    /* Views that are not complete answer nobody, whatever we think of them. */
+    /* Views that are not complete do not answer, whether suspect or not. */
     bool trusted = !suspect && atomic_load(&m->views_complete);
     atomic_store(&m->cluster->views_state, !atomic_load(&m->views_there) ? PART_AWAY
                                            : trusted                     ? PART_UP

@@ -6,9 +6,9 @@
  * next beat that the number is not its own any more.
  *
  * Silence is measured by the watcher: it keeps for each row when it last saw token, start or beat
- * change, by its own monotonic clock. So a watcher that has just begun finds nobody silent, and
- * takes nobody's number. Each watcher removes rows that were silent for NODE_FORGET_MS; that two do
- * it at a time harms nobody, because the row must be as it was seen. */
+ * change, by its own monotonic clock. So a watcher that has just begun finds no node silent, and
+ * takes no number of another. Each watcher removes rows that were silent for NODE_FORGET_MS; that
+ * two do it at a time does no harm, because the row must be as it was seen. */
 #include "node/nodes.h"
 
 #include <pthread.h>

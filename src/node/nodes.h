@@ -1,8 +1,8 @@
 /* The nodes that use one store: a row each, with its number (which is in every id it gives), where
- * others reach it, what it does, and its beat. A number is 1 … NODE_MAX. It belongs to whoever
- * wrote the row's token; when the beat has not moved for NODE_SILENCE_MS of a watcher's own time,
- * another node may have the number. A node that could not count its beat for NODE_GIVE_UP_MS writes
- * nothing until it can. */
+ * others reach it, what it does, and its beat. A number is 1 … NODE_MAX. It belongs to the node
+ * that wrote the row's token; when the beat has not moved for NODE_SILENCE_MS of a watcher's own
+ * time, another node may have the number. A node that could not count its beat for NODE_GIVE_UP_MS
+ * writes nothing until it can. */
 #pragma once
 
 #include "api/edge/cluster.h"
@@ -16,7 +16,7 @@ enum {
     NODE_FORGET_MS = 3600000, /* silent for so long: its row is removed */
 };
 
-/* A row: what everybody may know, and what tells its owners apart. */
+/* A row: what all may know, and what tells its owners apart. */
 struct node {
     struct cluster_node shown;
     uint64_t token; /* random: means one data folder's node, also over a restart */
@@ -35,7 +35,7 @@ enum err node_join(struct db *db, struct node_watch *watch, struct node *self, i
 enum err node_beat(struct db *db, struct node *self);
 enum err node_leave(struct db *db, struct node *self); /* says that it goes; keeps its number */
 
-/* Everybody, by number, as of the last look, with how long they have been silent. Any thread may
+/* All nodes, by number, as of the last look, with how long they have been silent. Any thread may
  * read; one thread looks. */
 struct node_watch *node_watch_new(struct clock *clock);
 void node_watch_free(struct node_watch *w);

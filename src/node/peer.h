@@ -16,7 +16,7 @@ enum { PEER_VERSION = 1, PEER_TEXT_MAX = 512 };
 void node_report_encode(const struct node_report *r, char out[PEER_TEXT_MAX]);
 bool node_report_decode(struct str text, struct node_report *out);
 
-/* How an operator set a lane at the leader. Every node follows it, so that whoever leads next goes
+/* How an operator set a lane at the leader. Every node follows it, so that the next leader goes
  * on with it. */
 struct lane_override {
     bool known; /* else: a program without this lane wrote it */

@@ -79,7 +79,7 @@ static bool judge(struct breaker *b, int64_t now_us, int64_t now_ms)
     return true;
 }
 
-/* Key 0: of nobody, and so of many. */
+/* Key 0: the failure belongs to no key, so it counts as one of many keys. */
 static void note_key(struct breaker *b, uint64_t key)
 {
     for (uint32_t i = 0; i < b->key_count; i++) {
@@ -124,7 +124,7 @@ static bool count_probe(struct breaker *b, enum err result, int64_t now_us, int6
     return false;
 }
 
-/* ---- for everybody ---- */
+/* ---- the interface ---- */
 
 void breaker_init(struct breaker *b, int64_t now_us)
 {

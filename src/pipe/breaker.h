@@ -59,7 +59,7 @@ void breaker_unused(struct breaker *b); /* a probe found nothing to deliver */
  * (look with breaker_look, and log it). What began before it opened and ends while no probe is
  * under way says nothing any more, and is not counted. */
 bool breaker_count(struct breaker *b, enum err result, uint32_t n, int64_t now_us, int64_t now_ms);
-/* One delivery of this key failed; breaker_count's failures are of nobody's key, and of many. */
+/* One delivery of this key failed; failures told by breaker_count count as many keys. */
 bool breaker_fail(struct breaker *b, enum err error, uint64_t key, int64_t now_us, int64_t now_ms);
 void breaker_stop(struct breaker *b, int64_t now_us, int64_t now_ms); /* by hand */
 void breaker_start(struct breaker *b, int64_t now_us); /* closes it, whatever it was */

@@ -20,8 +20,9 @@ struct acting {
     struct sink_result result;
 };
 
-static enum err claim(struct tx *tx, struct acting *a)
+static enum err run_claim(struct tx *tx, void *arg)
 {
+    struct acting *a = arg;
     pthread_mutex_lock(&a->g->dedup_lock);
     a->dedup = a->g->dedup;
     pthread_mutex_unlock(&a->g->dedup_lock);
@@ -36,11 +37,6 @@ static void keep_dedup(struct acting *a)
     if (!a->g->dedup.ready || a->dedup.newest_ms > a->g->dedup.newest_ms)
         a->g->dedup = a->dedup;
     pthread_mutex_unlock(&a->g->dedup_lock);
-}
-
-static enum err run_claim(struct tx *tx, void *arg)
-{
-    return claim(tx, arg);
 }
 
 static enum err run_confirm(struct tx *tx, void *arg)
@@ -65,7 +61,7 @@ static enum err run_in_truth(struct tx *tx, void *arg)
 {
     struct acting *a = arg;
     a->result = (struct sink_result){0};
-    enum err e = claim(tx, a);
+    enum err e = run_claim(tx, a);
     if (e || (a->answer != DEDUP_NEW && !is_ordered_again(a)))
         return e;
     e = a->rule->tx_sink(tx, &a->g->env, &a->m->event, a->member, &a->result);

@@ -19,10 +19,11 @@ enum { CHUNK = 64, LIST_LOOK_MAX = 50000 };
     ENTRY_COLUMNS ", version, payload, detail, history, part, tries, after, until, members, "      \
                   "replay, due_at, opened_at, changed_at"
 
-#define DOWN(where)                                                                                \
-    "SELECT " ROW_COLUMNS " FROM deliveries WHERE " where "id < $1 ORDER BY id DESC LIMIT $2"
-#define UP(where)                                                                                  \
-    "SELECT " ROW_COLUMNS " FROM deliveries WHERE " where "id > $1 ORDER BY id LIMIT $2"
+#define SEEK(down, where)                                                                          \
+    ((down) ? "SELECT " ROW_COLUMNS " FROM deliveries WHERE " where                                \
+              "id < $1 ORDER BY id DESC LIMIT $2"                                                  \
+            : "SELECT " ROW_COLUMNS " FROM deliveries WHERE " where                                \
+              "id > $1 ORDER BY id LIMIT $2")
 
 /* Rows beyond `bound` in one direction that may match, at most `max`. Each statement repeats the
  * condition of the partial index that serves it; the states that come and go fastest have small
@@ -30,31 +31,24 @@ enum { CHUNK = 64, LIST_LOOK_MAX = 50000 };
 static enum err query_rows(struct tx *tx, const struct delivery_filter *f, bool down,
                            uint64_t bound, size_t max, struct db_rows *rows)
 {
-    struct db_value edge = DB_I64(bound > INT64_MAX ? INT64_MAX : bound);
-    struct db_value limit = DB_I64(max);
+    struct db_value edge = DB_BELOW(bound), limit = DB_I64(max), state = DB_I64(f->state);
     if (f->delivery)
-        return tx_query(tx, down ? DOWN("id = $3 AND ") : UP("id = $3 AND "),
-                        DB_ARGS(edge, limit, DB_I64(f->delivery)), rows);
+        return tx_query(tx, SEEK(down, "id = $3 AND "), DB_ARGS(edge, limit, DB_I64(f->delivery)),
+                        rows);
     if (f->event)
-        return tx_query(tx, down ? DOWN("event_id = $3 AND ") : UP("event_id = $3 AND "),
+        return tx_query(tx, SEEK(down, "event_id = $3 AND "),
                         DB_ARGS(edge, limit, DB_I64(f->event)), rows);
     if (f->reason.len && (f->state == DELIVERY_DEAD || f->state == DELIVERY_PARKED))
-        return tx_query(tx,
-                        down ? DOWN("state IN (4, 8) AND state = $3 AND reason = $4 AND ")
-                             : UP("state IN (4, 8) AND state = $3 AND reason = $4 AND "),
-                        DB_ARGS(edge, limit, DB_I64(f->state), DB_TEXT(f->reason)), rows);
+        return tx_query(tx, SEEK(down, "state IN (4, 8) AND state = $3 AND reason = $4 AND "),
+                        DB_ARGS(edge, limit, state, DB_TEXT(f->reason)), rows);
     if (f->state == DELIVERY_DELAYED)
-        return tx_query(tx, down ? DOWN("state = 1 AND ") : UP("state = 1 AND "),
-                        DB_ARGS(edge, limit), rows);
+        return tx_query(tx, SEEK(down, "state = 1 AND "), DB_ARGS(edge, limit), rows);
     if (f->state == DELIVERY_RETRYING)
-        return tx_query(tx, down ? DOWN("state = 2 AND ") : UP("state = 2 AND "),
-                        DB_ARGS(edge, limit), rows);
+        return tx_query(tx, SEEK(down, "state = 2 AND "), DB_ARGS(edge, limit), rows);
     if (f->state)
-        return tx_query(tx,
-                        down ? DOWN("state >= 3 AND state = $3 AND ")
-                             : UP("state >= 3 AND state = $3 AND "),
-                        DB_ARGS(edge, limit, DB_I64(f->state)), rows);
-    return tx_query(tx, down ? DOWN("") : UP(""), DB_ARGS(edge, limit), rows);
+        return tx_query(tx, SEEK(down, "state >= 3 AND state = $3 AND "),
+                        DB_ARGS(edge, limit, state), rows);
+    return tx_query(tx, SEEK(down, ""), DB_ARGS(edge, limit), rows);
 }
 
 static bool text_matches(struct str wanted, struct str text)
@@ -72,7 +66,7 @@ static bool row_matches(struct db_rows *rows, const struct delivery_filter *f)
         return false;
     if (f->key == 0)
         return true;
-    /* Who acted is in the payload; of an event that nobody can read, nobody knows. */
+    /* The actor is in the payload: an unreadable event has none that we know. */
     struct event event;
     return event_read(db_id(rows, 1), db_text(rows, 5), db_i64(rows, 8), db_text(rows, 9),
                       &event) == EVENT_READ &&

@@ -265,12 +265,6 @@ enum err ledger_changed(struct ledger *l, const struct entry *e, enum delivery_s
     return error || to == DELIVERY_RETRYING ? error : touch(l, e);
 }
 
-enum err ledger_removed(struct ledger *l, const struct entry *e)
-{
-    enum err error = count(l, e, e->state, e->reason, -1);
-    return error ? error : touch(l, e);
-}
-
 enum err ledger_change(struct ledger *l, const struct entry *e, struct row_change c)
 {
     enum err error = tx_exec(
@@ -289,7 +283,9 @@ enum err ledger_remove(struct ledger *l, const struct entry *e)
 {
     enum err error =
         tx_exec(l->tx, "DELETE FROM deliveries WHERE id = $1", DB_ARGS(DB_I64(e->id)), NULL);
-    return error ? error : ledger_removed(l, e);
+    if (!error)
+        error = count(l, e, e->state, e->reason, -1);
+    return error ? error : touch(l, e);
 }
 
 /* ---- the outbox row of an event ---- */

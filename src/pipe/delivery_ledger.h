@@ -93,7 +93,6 @@ enum err ledger_added(struct ledger *l, const struct entry *e);
 /* `e` as it was; `reason` is what the row has now. */
 enum err ledger_changed(struct ledger *l, const struct entry *e, enum delivery_state to,
                         const char *reason);
-enum err ledger_removed(struct ledger *l, const struct entry *e);
 
 /* A row comes to another state, in the table and in the ledger. What is not said stays. */
 struct row_change {

@@ -27,7 +27,8 @@ static enum err forget_note(struct tx *tx, const struct stored *lost)
                    DB_ARGS(DB_I64(lost->entry.id)), NULL);
 }
 
-/* Positions in the walk are of another epoch (0 is nobody's): it begins anew when it is claimed. */
+/* Positions in the walk are of another epoch (no views have epoch 0): it begins anew when it is
+ * claimed. */
 static enum err record_again(struct tx *tx, const struct stored *lost, int64_t now_ms)
 {
     enum lane lane;

@@ -16,8 +16,8 @@
  *  2. The counts (delivery_store_count) are those of the rows: kept in the same transaction.
  *  3. A row that is closed (done, discarded, dropped, released) never opens again. A page that was
  *     done once, is delivered again after a restart and fails has a new row: the old one makes way.
- *  4. (event, consumer, part, after, replay) is unique: delivery_record the same page again changes
- * an existing open row or leaves it, never adds one, never lowers its tries and leaves its timer.
+ *  4. (event, consumer, part, after, replay) is unique: recording the same page again changes an
+ *     existing open row or leaves it, never adds one, never lowers its tries and leaves its timer.
  *     What was discarded or dropped stays so. */
 #pragma once
 

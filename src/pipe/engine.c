@@ -2,7 +2,7 @@
  * side, its switches. The steps are in relay.c, worker.c, recorder.c, watermark.c and
  * sample.c; what is different where many nodes share the work is in lead.c.
  *
- * It owns no thread, no clock and no global state: whoever calls the steps
+ * It owns no thread, no clock and no global state: the caller of the steps
  * decides what runs when, so the simulator runs the same code as the server. */
 #include "pipe/engine.h"
 
@@ -14,8 +14,8 @@
 
 #define HOUR_MS INT64_C(3600000)
 
-/* An act outside that takes its time must not be taken for a lost one: whoever tries it meanwhile
- * finds it claimed and calls it unknown. */
+/* An act outside that takes its time must not be taken for a lost one: a second try would
+ * find it claimed and call it unknown. */
 enum { OUTSIDE_PATIENCE = 12, JOBS_EVERY_US = 1000 * 1000 };
 
 enum { RESEND_DEFAULT = -1, RESEND_ALONE_MS = 60 * 1000, RESEND_SHARED_MS = 5000 };
@@ -111,7 +111,7 @@ static void make_lanes(struct engine *g)
     }
 }
 
-/* Whoever begins or ends to lead must get in, however busy the steps are. */
+/* Writers come first: beginning or ending to lead must get in, however busy the steps are. */
 static void make_life(struct engine *g)
 {
     pthread_rwlockattr_t attributes;
@@ -292,7 +292,7 @@ enum err engine_recover(struct engine *g)
 void engine_offer(struct engine *g, const struct event *events, size_t n)
 {
     if (g->config.shared)
-        return; /* whoever leads finds them in the table, in their order among all */
+        return; /* the leader finds them in the table, in their order among all */
     int64_t now_us = clock_mono_us(g->env.clock);
     bool offered = false;
     for (size_t i = 0; i < n; i++) {
@@ -381,7 +381,7 @@ int64_t engine_replay_step(struct engine *g)
 void engine_jobs_changed(struct engine *g)
 {
     if (!engine_peek(g))
-        return; /* whoever leads looks by itself */
+        return; /* the leader looks by itself */
     replays_poke(g->replays);
     engine_wake_up(g, ENGINE_REPLAYS);
     engine_exit(g);

@@ -13,11 +13,11 @@
  * rows are removed, in small slices, when they are settled, covered by the views' saved state and
  * older than their retention.
  *
- * Many nodes (config.shared): one node leads, by a lease in truth (node/lease.h). It alone has a
- * inflight, delivery store and replays; it takes events from the outbox table, in the order of
- * their ids, as far as the store's horizon reaches, and brings the views up to date with them
- * before they are delivered (whoever committed them has done so already, unless it died in between:
- * changes carry their event and count once). Work items of work go through the bus to the workers
+ * Many nodes (config.shared): one node leads, by a lease in truth (node/lease.h). It alone has an
+ * inflight set, a delivery store and replays; it takes events from the outbox table, in the order
+ * of their ids, as far as the store's horizon reaches, and brings the views up to date with them
+ * before they are delivered (the node that committed them did so already, unless it died in
+ * between: changes carry their event and count once). Work items go through the bus to the workers
  * of all nodes, which report on a lane of the bus that only the leader listens to; a report that is
  * lost is a work item that is sent again. Messages and reports of another term than the leader's
  * own are passed over, and what a leader writes is written only while its term is the one in truth.
@@ -53,7 +53,7 @@ struct engine_config {
     int64_t lease_ms;          /* how long a retry may be under way before it is due again */
     int64_t resend_after_ms;   /* bus not exact, or shared: a message not heard of for so long is
                                   sent again; 0: never; below: 5 s when shared, else a minute */
-    int64_t poll_every_ms; /* how often the relay looks for pending rows that nobody told it of */
+    int64_t poll_every_ms; /* how often the relay looks for pending rows that it was not told of */
     size_t trace_records;
     bool shared;   /* other nodes use the same store, views and bus */
     uint16_t node; /* this one, in reports */

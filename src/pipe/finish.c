@@ -82,7 +82,7 @@ static void finish_replayed(struct engine *g, const struct inflight_exit *x)
 
 static void finish_live(struct engine *g, const struct inflight_exit *x, int64_t now_us)
 {
-    if (x->event.type >= EVENT_TYPE_COUNT) /* it could not be read, and went to nobody */
+    if (x->event.type >= EVENT_TYPE_COUNT) /* it could not be read, and was not delivered */
         return;
     if (g->observer && g->observed[x->event.type] && x->totals.members &&
         x->started_us != INFLIGHT_UNTIMED)

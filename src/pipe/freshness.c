@@ -231,7 +231,7 @@ static int worse_first(const void *left, const void *right)
     return a->backlog == b->backlog ? 0 : a->backlog > b->backlog ? -1 : 1;
 }
 
-/* ---- for everybody ---- */
+/* ---- the interface ---- */
 
 void freshness_sample(struct freshness *f, const struct cell_raw *cells, size_t n, int64_t now_us)
 {

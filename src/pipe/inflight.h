@@ -192,7 +192,7 @@ void inflight_init(struct inflight *f, const struct rule *rules, size_t rule_cou
 void inflight_done(struct inflight *f);
 void inflight_reset(struct inflight *f, uint64_t through); /* while nothing is undone */
 /* Everything is forgotten. Slots are used on from where they were, so that whatever is still told
- * of what was under way before finds nothing. Nobody else may be at it. */
+ * of what was under way before finds nothing. The caller has it alone. */
 void inflight_clear(struct inflight *f);
 
 size_t inflight_room(struct inflight *f);

@@ -253,8 +253,7 @@ void inflight_count(struct inflight *f, struct inflight_counts *out)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* The list is by rising id, and whoever asks is one operator: a walk is good
- * enough. */
+/* The list is by rising id, and one operator asks: a walk is good enough. */
 bool inflight_look(struct inflight *f, uint64_t event,
                    void (*visit)(void *ctx, const struct inflight_slot *s,
                                  const struct work_item *u),

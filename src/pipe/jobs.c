@@ -1,9 +1,9 @@
 /* The table of jobs: every statement about it is here, each by key or through the index of what is
  * open, of which there are at most JOBS_OPEN_MAX.
  *
- * Two kinds of people write to a row: whoever does the work (position, counts, note) and the
+ * Two parties write to a row: the worker of the job (position, counts, note) and the
  * operator (state). So every change names the states it may be made in and changes nothing
- * otherwise; nobody has to hold anything between looking and writing. */
+ * otherwise; no lock is held between looking and writing. */
 #include "pipe/jobs.h"
 
 #include "base/check.h"

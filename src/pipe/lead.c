@@ -12,7 +12,7 @@
  * what this one would overtake.
  *
  * The views' saves are serialised, because one that says "some of it may be lost" must be the last:
- * whoever saves after it would be told that all is well, and settle what is lost. */
+ * a save after it would report that all is well, and what is lost would be settled. */
 #include "base/check.h"
 #include "base/log.h"
 #include "pipe/state.h"

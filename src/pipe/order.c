@@ -14,7 +14,7 @@ void order_done(struct order *o)
     map_done(&o->keys);
 }
 
-/* 0 is nobody's id, and no key of a map. */
+/* 0 is no id, and no key of a map. */
 static uint64_t key_of(uint64_t key)
 {
     return key ? key : UINT64_MAX;

@@ -501,8 +501,8 @@ static bool write_batch(struct engine *g, int64_t now_us)
     enum err e = engine_write(g, run_write, &w);
     if (e) {
         store_failed(b, changed, now_us, "the delivery store cannot be written", e);
-        /* Claims that failed end by themselves. If nobody knows, they are begun: at worst without a
-         * claim in truth, and then the next one finds them under way. */
+        /* Claims that failed end by themselves. If the outcome is unknown, they are begun: at worst
+         * without a claim in truth, and then the next one finds them under way. */
         if (e != ERR_UNKNOWN_COMMIT && w.claims_max)
             b->claim_count = b->claim_next = 0;
         b->next_due_ms = LOOK_FIRST; /* what it read is not what is there */

@@ -11,7 +11,7 @@
  * All of this rests on one writer that gives ids in commit order: watermark.c settles whatever is
  * pending up to the watermark, also a row that this relay was never told of.
  *
- * Where many nodes commit (shared), the commit queue is not used: nobody is told of what others
+ * Where many nodes commit (shared), the commit queue is not used: a node is not told of what others
  * commit, and it becomes visible in another order than that of its ids. The leader's relay asks the
  * store for its horizon, below which nothing can appear any more, and reads the table up to there:
  * so it meets all events of all nodes once, in the order of their ids, and the watermark means what

@@ -6,7 +6,7 @@
  * event of a key waits for live ones of that key that are under way, and live ones wait for it.
  * Events that are not settled are passed over: they are delivered anyhow. Outside effects happen
  * only on the channels that were allowed by name. Duplicates are recognised by the consumer's
- * dedup memory; whoever has none is idempotent.
+ * dedup memory; a consumer without one is idempotent.
  *
  * It rests while live freshness is over its target and goes on by itself. Its position is saved
  * after everything up to it is done or in the delivery store, so a restart repeats at most one
@@ -105,7 +105,7 @@ void replays_free(struct replays *r);
 /* At the start, before anything is delivered: what earlier jobs were allowed. Their deliveries on
  * the delivery store may be due at once, and one that is not allowed ends without having acted. */
 enum err replays_recover(struct replays *r);
-/* How replays_new left it. Nobody else may be at it. */
+/* How replays_new left it. The caller has it alone. */
 void replays_forget(struct replays *r);
 /* One bounded work item (blocking SQL); when to call again (monotonic µs). One caller. */
 int64_t replays_step(struct replays *r);

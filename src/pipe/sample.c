@@ -3,8 +3,8 @@
  *
  * Everything is read from counters and heads of lists, in time that does not
  * depend on what waits. What is in the delivery store is counted in truth by the
- * transactions that change it; it is read once a sample, so that whoever asks
- * for numbers never waits for the store. */
+ * transactions that change it; it is read once a sample, so that asking for
+ * numbers never waits for the store. */
 #include "base/id.h"
 #include "base/log.h"
 #include "pipe/state.h"
@@ -48,7 +48,7 @@ static enum err run_count(struct tx *tx, void *arg)
     return e || !c->shared ? e : outbox_waiting(tx, c->taken, &c->waiting);
 }
 
-/* Nobody tells a leader what was committed: it counts what it has not taken yet, also beyond the
+/* A leader is not told what was committed: it counts what it has not taken yet, also beyond the
  * horizon, where something may hold it up. The relay is at it meanwhile; by the next sample it is
  * right again. */
 static void note_waiting(struct engine *g, const struct counting *c)
@@ -294,7 +294,7 @@ static bool is_pending(struct engine *g, uint64_t event)
     bool was_ahead = event > counts.ahead_after && event <= counts.ahead_passed;
     if (event <= counts.passed || was_ahead)
         return false;
-    if (g->config.shared) /* nobody told us of it: one that could be there by now */
+    if (g->config.shared) /* we are not told of it: one that could be there by now */
         return id_time_ms(event) <= clock_wall_ms(g->env.clock) + 1000;
     return event <= atomic_load_explicit(&g->commit_queue.offered, memory_order_acquire);
 }

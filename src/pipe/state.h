@@ -200,7 +200,7 @@ int64_t engine_work_step(struct engine *g, enum engine_sleeper who,
                          bool (*work)(struct engine *g, int64_t now_us, int64_t *due_us));
 /* … asked for again in the middle of a step, before anything is sent. */
 bool engine_may_lead(struct engine *g);
-/* For whoever only looks, and never waits. False: it does not lead, and was not entered. */
+/* For callers that only look, and never wait. False: it does not lead, and was not entered. */
 bool engine_peek(struct engine *g);
 /* False: a work item of this term is a former leader's. Learns of new ones. */
 bool engine_knows_term(struct engine *g, uint64_t term);

@@ -69,8 +69,8 @@ static void count_work(struct outcomes *o, const struct bus_report *r)
     o->failed += r->kind == REPORT_FAILED;
 }
 
-/* The work item is done with here. When nobody can be told, it comes again soon: doing it twice is
- * harmless, and the leader would send it again anyway. */
+/* The work item is done with here. When the leader cannot be told, it comes again soon: doing it
+ * twice is harmless, and the leader would send it again anyway. */
 static void tell_outcome(struct engine *g, struct tally *t, const struct bus_message *m,
                          const struct bus_report *r, const char *skipped_as)
 {
@@ -99,7 +99,8 @@ static void tell_outcome(struct engine *g, struct tally *t, const struct bus_mes
     }
 }
 
-/* The hopeful way: another may go on behind this page at once. False: nobody could be told. */
+/* The hopeful way: another may go on behind this page at once. False: the leader could not be told.
+ */
 static bool go_ahead(struct engine *g, struct tally *t, const struct bus_message *m,
                      const struct audience_cursor *cursor)
 {
@@ -173,8 +174,8 @@ static void deliver_page(struct engine *g, struct tally *t, const struct bus_mes
     succeed(g, t, m, &r, n, &a);
 }
 
-/* Work items of former leaders are nobody's any more, and what this program does not know is left
- * to those that do. */
+/* Work items of former leaders are void, and what this program does not know is left to programs
+ * that do. */
 static bool is_passed_over(struct engine *g, struct tally *t, const struct bus_message *m)
 {
     if (!engine_knows_term(g, m->term)) {
