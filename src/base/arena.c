@@ -27,17 +27,6 @@ void arena_init(struct arena *a)
     *a = (struct arena){0};
 }
 
-void arena_done(struct arena *a)
-{
-    struct arena_chunk *chunk = a->chunks;
-    while (chunk) {
-        struct arena_chunk *older = chunk->older;
-        free(chunk);
-        chunk = older;
-    }
-    *a = (struct arena){0};
-}
-
 static char *chunk_bytes(struct arena_chunk *chunk)
 {
     return (char *)(chunk + 1);
@@ -49,17 +38,22 @@ static void use_chunk(struct arena *a, struct arena_chunk *chunk)
     a->end = a->next + chunk->size;
 }
 
+void arena_done(struct arena *a)
+{
+    arena_reset(a);
+    free(a->chunks);
+    *a = (struct arena){0};
+}
+
 void arena_reset(struct arena *a)
 {
     struct arena_chunk *kept = NULL;
-    struct arena_chunk *chunk = a->chunks;
-    while (chunk) {
-        struct arena_chunk *older = chunk->older;
+    for (struct arena_chunk *chunk = a->chunks, *older; chunk; chunk = older) {
+        older = chunk->older;
         if (!kept && chunk->size == CHUNK_SIZE)
             kept = chunk;
         else
             free(chunk);
-        chunk = older;
     }
     *a = (struct arena){.chunks = kept};
     if (kept) {

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/id.h"
+
 enum { FIRST_SIZE = 256 };
 
 void buf_init(struct buf *b, size_t max)
@@ -50,52 +52,21 @@ char *buf_reserve_slow(struct buf *b, size_t extra)
 
 void buf_printf(struct buf *b, const char *format, ...)
 {
+    char *text = NULL;
     va_list args;
     va_start(args, format);
-    va_list again;
-    va_copy(again, args);
-    int n = vsnprintf(NULL, 0, format, args);
+    int n = vasprintf(&text, format, args);
     va_end(args);
     if (n < 0) {
         b->failed = true;
-    } else {
-        /* One byte more than asked for: vsnprintf ends with a NUL. A buffer that is exactly as
-         * large as its text would fail for that byte, so the last resort is a detour. */
-        size_t len = (size_t)n;
-        if (!b->failed && b->max && b->len + len + 1 > b->max) {
-            char *text = malloc(len + 1);
-            if (text) {
-                vsnprintf(text, len + 1, format, again);
-                buf_append(b, text, len);
-                free(text);
-            } else {
-                b->failed = true;
-            }
-        } else {
-            char *to = buf_reserve(b, len + 1);
-            if (to) {
-                vsnprintf(to, len + 1, format, again);
-                b->len += len;
-            }
-        }
+        return;
     }
-    va_end(again);
+    buf_append(b, text, (size_t)n);
+    free(text);
 }
 
 void buf_u64(struct buf *b, uint64_t value)
 {
-    char text[20];
-    char *p = text + sizeof text;
-    while (value >= 100) {
-        p -= 2;
-        memcpy(p, str_digit_pairs + value % 100 * 2, 2);
-        value /= 100;
-    }
-    if (value >= 10) {
-        p -= 2;
-        memcpy(p, str_digit_pairs + value * 2, 2);
-    } else {
-        *--p = (char)('0' + value);
-    }
-    buf_append(b, p, (size_t)(text + sizeof text - p));
+    char text[ID_TEXT_MAX];
+    buf_append(b, text, id_format(value, text));
 }

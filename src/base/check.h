@@ -4,6 +4,7 @@
 
 #include <stdnoreturn.h>
 
+/* Logs the place and aborts (log.c). */
 noreturn void check_failed(const char *expression, const char *file, int line);
 
 #define CHECK(e) ((e) ? (void)0 : check_failed(#e, __FILE__, __LINE__))

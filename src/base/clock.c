@@ -1,7 +1,5 @@
-/* The clocks, and RFC 3339. The calendar arithmetic is our own: the C library's asks for locks,
- * time zones and a struct tm where two divisions do. Years run from 0000 to 9999, proleptic
- * Gregorian; a moment outside is drawn as the nearest that has a four-digit year, so that the text
- * has one length always. */
+/* The clocks, and RFC 3339. Years run from 0000 to 9999, proleptic Gregorian. A moment outside is
+ * written as the nearest one with a four-digit year, so the text always has the same length. */
 #include "base/clock.h"
 
 #include <time.h>
@@ -130,69 +128,33 @@ void clock_follow(struct following_clock *f, int64_t wall_ms, int64_t mono_us)
     atomic_store_explicit(&f->version, version, memory_order_release);
 }
 
-/* ---- the calendar ----
- *
- * Years are counted from 1 March, so that the leap day is the last day of a year and the lengths of
- * the months before it never change. Four hundred years have 146,097 days; day 0 is 0000-03-01. */
-
-enum { DAYS_PER_400_YEARS = 146097, DAYS_PER_100_YEARS = 36524, DAYS_PER_4_YEARS = 1461 };
-enum { UNIX_EPOCH_DAY = 719468 }; /* 1970-01-01 */
+/* ---- RFC 3339 ---- */
 
 #define DAY_MS   INT64_C(86400000)
 #define TIME_MIN INT64_C(-62167219200000) /* 0000-01-01T00:00:00.000Z */
 #define TIME_MAX INT64_C(253402300799999) /* 9999-12-31T23:59:59.999Z */
 
-struct date {
-    int year, month, day;
-};
-
-static struct date date_of_day(int64_t unix_day)
-{
-    int64_t day = unix_day + UNIX_EPOCH_DAY;
-    int64_t era = floor_div(day, DAYS_PER_400_YEARS);
-    int of_era = (int)(day - era * DAYS_PER_400_YEARS);
-    int century = of_era / DAYS_PER_100_YEARS;
-    if (century == 4) /* the era's last day: its fourth century is a day longer */
-        century = 3;
-    int of_century = of_era - century * DAYS_PER_100_YEARS;
-    int four = of_century / DAYS_PER_4_YEARS;
-    int of_four = of_century - four * DAYS_PER_4_YEARS;
-    int year_of_four = of_four / 365;
-    if (year_of_four == 4) /* 29 February */
-        year_of_four = 3;
-    int of_year = of_four - year_of_four * 365;
-    /* From March on the months' lengths repeat 31 30 31 30 31 every 153 days. */
-    int month = (of_year * 5 + 2) / 153; /* 0: March */
-    int year = (int)(era * 400) + century * 100 + four * 4 + year_of_four;
-    return (struct date){
-        .year = month < 10 ? year : year + 1,
-        .month = month < 10 ? month + 3 : month - 9,
-        .day = of_year - (month * 153 + 2) / 5 + 1,
-    };
-}
-
-static int64_t day_of_date(struct date d)
-{
-    int year = d.month > 2 ? d.year : d.year - 1;
-    int month = d.month > 2 ? d.month - 3 : d.month + 9;
-    int64_t era = floor_div(year, 400);
-    int of_era = (int)(year - era * 400);
-    int days = of_era * 365 + of_era / 4 - of_era / 100 + (month * 153 + 2) / 5 + d.day - 1;
-    return era * DAYS_PER_400_YEARS + days - UNIX_EPOCH_DAY;
-}
-
-static int month_days(int year, int month)
-{
-    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    return days[month - 1] + (month == 2 && leap);
-}
-
-/* ---- RFC 3339 ---- */
-
 static void put_pair(char *out, int value)
 {
     memcpy(out, str_digit_pairs + value * 2, 2);
+}
+
+/* Writes YYYY-MM-DD, without gmtime_r(), which takes a lock. Years are counted from 1 March, so
+ * that the leap day is the last day of a year. 400 years have 146,097 days. */
+static void put_date(char *out, int64_t unix_day)
+{
+    int64_t day = unix_day + 719468; /* since 0000-03-01 */
+    int64_t era = floor_div(day, 146097);
+    int of_era = (int)(day - era * 146097);
+    int year_of_era = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    int of_year = of_era - (year_of_era * 365 + year_of_era / 4 - year_of_era / 100);
+    /* From March on the months' lengths repeat 31 30 31 30 31 every 153 days. */
+    int month = (of_year * 5 + 2) / 153; /* 0: March */
+    int year = (int)(era * 400) + year_of_era + (month >= 10);
+    put_pair(out, year / 100);
+    put_pair(out + 2, year % 100);
+    put_pair(out + 5, month < 10 ? month + 3 : month - 9);
+    put_pair(out + 8, of_year - (month * 153 + 2) / 5 + 1);
 }
 
 void time_format(int64_t wall_ms, char out[TIME_TEXT_LEN])
@@ -207,12 +169,8 @@ void time_format(int64_t wall_ms, char out[TIME_TEXT_LEN])
     static _Thread_local int64_t last_day = INT64_MIN;
     static _Thread_local char last_text[TIME_TEXT_LEN];
     if (day != last_day) {
-        struct date d = date_of_day(day);
         memcpy(last_text, "0000-00-00T00:00:00.000Z", TIME_TEXT_LEN);
-        put_pair(last_text, d.year / 100);
-        put_pair(last_text + 2, d.year % 100);
-        put_pair(last_text + 5, d.month);
-        put_pair(last_text + 8, d.day);
+        put_date(last_text, day);
         last_day = day;
     }
     memcpy(out, last_text, TIME_TEXT_LEN);
@@ -223,83 +181,70 @@ void time_format(int64_t wall_ms, char out[TIME_TEXT_LEN])
     out[22] = (char)('0' + ms % 10);
 }
 
-/* Takes exactly `count` digits and, when `after` is not NUL, that character off the front. */
-static bool take_number(struct str *s, size_t count, char after, int *value)
+/* Does the text begin like this? A 0 stands for any digit, a capital for either case. */
+static bool has_shape(struct str s, const char *shape)
 {
-    size_t length = count + (after ? 1 : 0);
-    if (s->len < length)
-        return false;
-    *value = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (s->ptr[i] < '0' || s->ptr[i] > '9')
+    for (size_t i = 0; shape[i]; i++) {
+        char c = i < s.len ? s.ptr[i] : '\0';
+        bool digit = c >= '0' && c <= '9';
+        if (shape[i] == '0' ? !digit
+                            : !str_eq_nocase((struct str){&c, 1}, (struct str){shape + i, 1}))
             return false;
-        *value = *value * 10 + (s->ptr[i] - '0');
     }
-    if (after && s->ptr[count] != after)
-        return false;
-    s->ptr += length;
-    s->len -= length;
     return true;
+}
+
+static int two_digits(const char *p)
+{
+    return (p[0] - '0') * 10 + (p[1] - '0');
+}
+
+static struct str behind(struct str s, size_t n)
+{
+    return (struct str){s.ptr + n, s.len - n};
 }
 
 /* ".5" is 500 ms; digits beyond the third are cut off. */
-static bool take_fraction(struct str *s, int *ms)
+static int take_fraction(struct str *s)
 {
-    *ms = 0;
-    if (s->len == 0 || s->ptr[0] != '.')
-        return true;
-    size_t i = 1;
-    int scale = 100;
-    for (; i < s->len && s->ptr[i] >= '0' && s->ptr[i] <= '9'; i++) {
-        *ms += (s->ptr[i] - '0') * scale;
-        scale /= 10;
-    }
-    if (i == 1)
-        return false;
-    s->ptr += i;
-    s->len -= i;
-    return true;
+    int ms = 0, scale = 100;
+    if (!has_shape(*s, ".0"))
+        return 0;
+    for (*s = behind(*s, 1); has_shape(*s, "0"); *s = behind(*s, 1), scale /= 10)
+        ms += (s->ptr[0] - '0') * scale;
+    return ms;
 }
 
-static bool take_offset(struct str *s, int *minutes)
+/* "Z", or hours and minutes that the text is ahead of UTC. */
+static bool parse_offset(struct str s, int *minutes)
 {
-    if (s->len == 0)
-        return false;
-    char sign = s->ptr[0];
-    s->ptr++;
-    s->len--;
     *minutes = 0;
-    if (sign == 'Z' || sign == 'z')
+    if (s.len == 1 && has_shape(s, "Z"))
         return true;
-    int hour, minute;
-    if ((sign != '+' && sign != '-') || !take_number(s, 2, ':', &hour) ||
-        !take_number(s, 2, 0, &minute))
+    if (s.len != 6 || (s.ptr[0] != '+' && s.ptr[0] != '-') || !has_shape(behind(s, 1), "00:00"))
         return false;
-    if (hour > 23 || minute > 59)
-        return false;
-    *minutes = (hour * 60 + minute) * (sign == '-' ? -1 : 1);
-    return true;
+    int hour = two_digits(s.ptr + 1), minute = two_digits(s.ptr + 4);
+    *minutes = (hour * 60 + minute) * (s.ptr[0] == '-' ? -1 : 1);
+    return hour <= 23 && minute <= 59;
 }
 
 bool time_parse(struct str text, int64_t *wall_ms)
 {
-    struct str s = text;
-    struct date d;
-    int hour, minute, second, ms, offset;
-    if (!take_number(&s, 4, '-', &d.year) || !take_number(&s, 2, '-', &d.month) ||
-        !take_number(&s, 2, 0, &d.day))
+    if (!has_shape(text, "0000-00-00T00:00:00"))
         return false;
-    if (s.len == 0 || (s.ptr[0] != 'T' && s.ptr[0] != 't'))
+    const char *p = text.ptr;
+    int year = two_digits(p) * 100 + two_digits(p + 2), month = two_digits(p + 5),
+        day = two_digits(p + 8), hour = two_digits(p + 11), minute = two_digits(p + 14),
+        second = two_digits(p + 17), offset;
+    struct str rest = behind(text, 19);
+    int ms = take_fraction(&rest);
+    if (!parse_offset(rest, &offset) || hour > 23 || minute > 59 || second > 59)
         return false;
-    s.ptr++;
-    s.len--;
-    if (!take_number(&s, 2, ':', &hour) || !take_number(&s, 2, ':', &minute) ||
-        !take_number(&s, 2, 0, &second) || !take_fraction(&s, &ms) || !take_offset(&s, &offset))
+    struct tm date = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day};
+    int64_t midnight_s = timegm(&date); /* moves a date that the calendar does not have */
+    if (date.tm_mon != month - 1 || date.tm_mday != day)
         return false;
-    if (s.len != 0 || d.month < 1 || d.month > 12 || d.day < 1 ||
-        d.day > month_days(d.year, d.month) || hour > 23 || minute > 59 || second > 59)
-        return false;
-    *wall_ms = day_of_date(d) * DAY_MS + (int64_t)(hour * 60 + minute - offset) * 60000 +
+    *wall_ms = midnight_s * 1000 + (int64_t)(hour * 60 + minute - offset) * 60000 +
                (int64_t)second * 1000 + ms;
     return true;
 }

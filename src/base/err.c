@@ -17,11 +17,9 @@ static const struct {
 #undef ERR_ROW
 };
 
-/* The numbers of `enum err` may come from a file or another process one day: do not index blindly.
- */
 static size_t row(enum err e)
 {
-    CHECK((size_t)e < COUNT_OF(kinds));
+    CHECK((size_t)e < ERR_COUNT);
     return (size_t)e;
 }
 

@@ -56,6 +56,9 @@ enum err {
 };
 /* clang-format on */
 
+#define ERR_COUNT_ONE(name, cls, http, title) +1
+enum { ERR_COUNT = 0 ERR_TABLE(ERR_COUNT_ONE) };
+
 #define OK ERR_NONE
 
 /* A step of a function that returns `enum err` and has nothing to clean up: when the step fails,

@@ -5,25 +5,23 @@
  * refused loudly: a crash test that never crashes must not pass.
  *
  * The wishes to fail are lines of a file that a test rewrites while the program runs. The file is
- * looked at most every LOOK_EVERY_MS and read when its time, size or identity is another one; while
- * its time is so near that another write could bear the same one it is read at every look. It may
- * be caught half written: a line counts when its end is there. A whole line that says nothing that
- * can be done is refused as loudly as above. No file: nothing fails. */
+ * read at most every LOOK_EVERY_MS. It may be caught half written: a line counts when its end is
+ * there. A whole line that cannot be understood ends the process, too. No file: nothing fails. */
 #include "base/fault.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "base/sync.h"
 
 static const char *const names[FAULT_COUNT] = {
 #define FAULT_ROW(name) #name,
@@ -74,7 +72,6 @@ void fault_reached(enum fault_point point)
 
 enum {
     LOOK_EVERY_MS = 20,
-    SAME_TIME_MS = 1000, /* the coarsest clock of a file system that a test is likely to meet */
     FAILS_MAX = 64,
     CONSUMER_MAX = 64,
     FILE_MAX = 8192,
@@ -89,8 +86,6 @@ struct fail {
 static struct {
     pthread_mutex_t lock;
     int64_t look_at_ms;
-    struct stat seen;
-    bool settled; /* `seen` cannot hide a later write */
     size_t count;
     struct fail list[FAILS_MAX];
 } fails = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -103,14 +98,11 @@ static _Noreturn void refuse_line(struct str line)
 
 static bool parse_error(struct str name, enum err *out)
 {
-#define FAULT_ERR(error, cls, http, title)                                                         \
-    if (ERR_##error != OK && str_eq(name, STR(#error))) {                                          \
-        *out = ERR_##error;                                                                        \
-        return true;                                                                               \
-    }
-    ERR_TABLE(FAULT_ERR)
-#undef FAULT_ERR
-    return false;
+    int e = OK + 1;
+    while (e < ERR_COUNT && !str_eq(name, str_of(err_name((enum err)e))))
+        e++;
+    *out = (enum err)e;
+    return e < ERR_COUNT;
 }
 
 static void read_fail(struct str line)
@@ -129,12 +121,13 @@ static void read_fail(struct str line)
     fails.list[fails.count++] = f;
 }
 
-static void read_fails(int file)
+static void read_fails(const char *path)
 {
     char text[FILE_MAX];
-    size_t len = 0;
-    for (ssize_t n = 1; n > 0 && len<sizeof text; len += n> 0 ? (size_t)n : 0)
-        n = read(file, text + len, sizeof text - len);
+    FILE *file = fopen(path, "re");
+    size_t len = file ? fread(text, 1, sizeof text, file) : 0;
+    if (file)
+        fclose(file);
     if (len == sizeof text)
         refuse_line(STR("the file is too large"));
     fails.count = 0;
@@ -145,46 +138,21 @@ static void read_fails(int file)
     }
 }
 
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
-static void look_at_fails(const char *path)
-{
-    struct stat now;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0 || fstat(file, &now) != 0) {
-        fails.count = 0;
-        fails.settled = false;
-    } else if (!fails.settled || !same_file(&now, &fails.seen)) {
-        int64_t changed_ms = now.st_mtim.tv_sec * INT64_C(1000) + now.st_mtim.tv_nsec / 1000000;
-        fails.settled = clock_wall_ms(clock_system()) - changed_ms > SAME_TIME_MS;
-        fails.seen = now;
-        read_fails(file);
-    }
-    if (file >= 0)
-        close(file);
-}
-
 enum err fault_asked(const char *consumer, uint64_t actor)
 {
     const char *path = getenv("FANTAIL_FAIL");
     if (!path || !path[0])
         return OK;
-    enum err error = OK;
-    pthread_mutex_lock(&fails.lock);
+    LOCK_SCOPE(&fails.lock);
     int64_t now_ms = clock_mono_ms(clock_system());
     if (now_ms >= fails.look_at_ms) {
         fails.look_at_ms = now_ms + LOOK_EVERY_MS;
-        look_at_fails(path);
+        read_fails(path);
     }
-    for (size_t i = 0; i < fails.count && !error; i++) {
+    for (size_t i = 0; i < fails.count; i++) {
         const struct fail *f = &fails.list[i];
         if (strcmp(f->consumer, consumer) == 0 && (f->actor == 0 || f->actor == actor))
-            error = f->error;
+            return f->error;
     }
-    pthread_mutex_unlock(&fails.lock);
-    return error;
+    return OK;
 }

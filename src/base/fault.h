@@ -54,7 +54,7 @@ const char *fault_name(enum fault_point point);
 void fault_reached(enum fault_point point);
 
 /* Makes deliveries of a consumer fail, while the program runs: in such builds the file named by
- * FANTAIL_FAIL is read (again when it changed); a line "timelines UNAVAILABLE" makes every delivery
+ * FANTAIL_FAIL is read, again and again; a line "timelines UNAVAILABLE" makes every delivery
  * of that consumer fail with that error, "timelines UNAVAILABLE 42" only those of events of
  * actor 42. */
 enum err fault_asked(const char *consumer, uint64_t actor);

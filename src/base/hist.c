@@ -7,6 +7,7 @@
  * the records in flight, which is all that a metric needs. */
 #include "base/hist.h"
 
+#include <math.h>
 #include <stddef.h>
 
 enum { PER_DOUBLING_BITS = 5, PER_DOUBLING = 1 << PER_DOUBLING_BITS };
@@ -71,42 +72,18 @@ void hist_merge(struct hist *into, const struct hist *from)
     raise_max(into, atomic_load_explicit(&from->max, memory_order_relaxed));
 }
 
-uint64_t hist_count(const struct hist *h)
-{
-    uint64_t count = 0;
-    for (size_t i = 0; i < HIST_BUCKETS; i++)
-        count += count_in(h, i);
-    return count;
-}
-
 uint64_t hist_quantile(const struct hist *h, double q)
 {
     uint64_t count = hist_count(h);
     if (count == 0)
         return 0;
-    /* The rank of the value asked for: the smallest such that a share q of all values is at most
-     * it. */
-    uint64_t rank = 1;
-    if (q >= 1) {
-        rank = count;
-    } else if (q > 0) {
-        double exact = q * (double)count;
-        rank = (uint64_t)exact;
-        if ((double)rank < exact || rank == 0)
-            rank++;
-    }
-    uint64_t seen = 0;
-    size_t last = 0;
-    for (size_t i = 0; i < HIST_BUCKETS; i++) {
-        uint64_t n = count_in(h, i);
-        if (n == 0)
-            continue;
-        last = i;
-        seen += n;
-        if (seen >= rank)
-            break;
-    }
-    return upper_edge(last);
+    /* The rank of the value asked for: a share q of all values is at most it. */
+    uint64_t rank = q >= 1 ? count : q > 0 ? (uint64_t)ceil(q * (double)count) : 1;
+    size_t bucket = 0;
+    uint64_t seen = count_in(h, 0);
+    while (seen < rank && bucket + 1 < HIST_BUCKETS)
+        seen += count_in(h, ++bucket);
+    return upper_edge(bucket);
 }
 
 /* Counts the whole bucket that `value` falls in, as a quantile does: exact when `value` is an upper

@@ -17,6 +17,9 @@ struct hist {
 void hist_clear(struct hist *h);
 void hist_record(struct hist *h, uint64_t value);
 void hist_merge(struct hist *into, const struct hist *from);
-uint64_t hist_count(const struct hist *h);
 uint64_t hist_quantile(const struct hist *h, double q); /* 0 when empty; the bucket's upper edge */
 uint64_t hist_count_at_most(const struct hist *h, uint64_t value);
+static inline uint64_t hist_count(const struct hist *h)
+{
+    return hist_count_at_most(h, UINT64_MAX);
+}

@@ -3,10 +3,10 @@
  * LINE_MAX_BYTES long: a text is cut at TEXT_MAX_BYTES, and fields that find no room are left out
  * and counted ("dropped").
  *
- * Nobody waits for whoever reads the log: event loops and the store's writer log, too, and a full
- * pipe would hold up the server. A line that cannot leave at once is lost, and the next one that
- * can says how many were ("lost"). A pipe that is ready takes at least PIPE_BUF bytes, which is a
- * whole line; the lock keeps two lines from being promised the same room.
+ * Logging never waits for the reader of the log: event loops and the store's writer log, too, and a
+ * full pipe would hold up the server. A line that cannot leave at once is lost, and the next one
+ * that can says how many were ("lost"). A pipe that is ready takes at least PIPE_BUF bytes, which
+ * is a whole line; the lock keeps two lines from being promised the same room.
  *
  * Values may come from peers. Whatever they hold, a line is valid JSON and valid UTF-8: control
  * characters are escaped, and in a text that is not UTF-8 every byte above ASCII becomes '?'. */
@@ -17,11 +17,13 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/json_out.h"
+#include "base/sync.h"
 
 enum { LINE_MAX_BYTES = 4096, TEXT_MAX_BYTES = 1024, TAIL_BYTES = 80 };
 _Static_assert(LINE_MAX_BYTES <= PIPE_BUF, "a line leaves whole or not at all");
@@ -49,7 +51,7 @@ bool log_level_parse(struct str text, enum log_level *out)
     return false;
 }
 
-static void put_text(struct buf *line, struct str text)
+static void put_text(struct json_out *j, struct str text)
 {
     char clean[TEXT_MAX_BYTES];
     if (text.len > TEXT_MAX_BYTES) {
@@ -63,30 +65,29 @@ static void put_text(struct buf *line, struct str text)
             clean[i] = (unsigned char)text.ptr[i] < 0x80 ? text.ptr[i] : '?';
         text.ptr = clean;
     }
-    buf_append(line, "\"", 1);
-    json_escape(line, text);
-    buf_append(line, "\"", 1);
+    json_str(j, text);
 }
 
-static void put_field(struct buf *line, const struct log_field *f)
+/* False: there is no room for it, and nothing was written. */
+static bool put_field(struct json_out *j, const struct log_field *f)
 {
-    buf_append(line, ",", 1);
-    put_text(line, str_of(f->key));
-    buf_append(line, ":", 1);
-    switch (f->kind) {
-    case LOG_FIELD_TEXT:
-        if (f->text.ptr)
-            put_text(line, f->text);
-        else
-            buf_append(line, "null", 4);
-        break;
-    case LOG_FIELD_INT:
-        buf_printf(line, "%lld", (long long)f->number);
-        break;
-    case LOG_FIELD_ID:
-        buf_printf(line, "\"%llu\"", (unsigned long long)f->number);
-        break;
-    }
+    struct json_out before = *j;
+    size_t len = j->buf->len;
+    json_key(j, str_of(f->key));
+    if (f->kind == LOG_FIELD_INT)
+        json_i64(j, f->number);
+    else if (f->kind == LOG_FIELD_ID)
+        json_id(j, (uint64_t)f->number);
+    else if (f->text.ptr)
+        put_text(j, f->text);
+    else
+        json_nil(j);
+    if (!j->buf->failed)
+        return true;
+    *j = before;
+    j->buf->len = len;
+    j->buf->failed = false;
+    return false;
 }
 
 static void write_all(const char *bytes, size_t n)
@@ -103,20 +104,20 @@ static void write_all(const char *bytes, size_t n)
 }
 
 /* Ends the line and lets it out. */
-static void leave(struct buf *line)
+static void leave(struct json_out *line)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
-    pthread_mutex_lock(&leaving);
+    LOCK_SCOPE(&leaving);
     if (poll(&out, 1, 0) == 0) {
         lost++;
-    } else {
-        if (lost > 0)
-            buf_printf(line, ",\"lost\":%llu", (unsigned long long)lost);
-        lost = 0;
-        buf_str(line, STR("}\n"));
-        write_all(line->ptr, line->len);
+        return;
     }
-    pthread_mutex_unlock(&leaving);
+    if (lost > 0)
+        json_put(line, "lost", u64, lost);
+    lost = 0;
+    json_object_end(line);
+    buf_str(line->buf, STR("\n"));
+    write_all(line->buf->ptr, line->buf->len);
 }
 
 void log_write(enum log_level level, const char *message, const struct log_field *fields, size_t n)
@@ -125,34 +126,29 @@ void log_write(enum log_level level, const char *message, const struct log_field
         return;
     int saved_errno = errno; /* a log call between a failure and its errno must not hide it */
     char memory[LINE_MAX_BYTES];
-    struct buf line = buf_over(memory, sizeof memory - TAIL_BYTES);
-    char now[TIME_TEXT_LEN];
-    time_format(clock_wall_ms(clock_system()), now);
-    buf_str(&line, STR("{\"time\":\""));
-    buf_append(&line, now, sizeof now);
-    buf_str(&line, STR("\",\"level\":\""));
-    buf_str(&line, str_of(level_names[level]));
-    buf_str(&line, STR("\",\"message\":"));
-    size_t message_at = line.len;
-    put_text(&line, str_of(message));
-    if (line.failed) { /* only by escapes without number; a CHECK here would come back here */
-        line.len = message_at;
-        line.failed = false;
-        buf_str(&line, STR("\"(unprintable)\""));
-    }
+    struct buf buf = buf_over(memory, sizeof memory - TAIL_BYTES);
+    struct json_out line;
+    json_out_init(&line, &buf);
+    json_object_begin(&line);
+    json_put(&line, "time", time, clock_wall_ms(clock_system()));
+    json_put(&line, "level", str, str_of(level_names[level]));
+    if (!put_field(&line, &LOG_CSTR("message", message))) /* it consists of escapes */
+        put_field(&line, &LOG_CSTR("message", "(unprintable)"));
     size_t dropped = 0;
-    for (size_t i = 0; i < n; i++) {
-        size_t before = line.len;
-        put_field(&line, &fields[i]);
-        if (line.failed) {
-            line.len = before;
-            line.failed = false;
-            dropped++;
-        }
-    }
-    line.max = line.cap = sizeof memory;
+    for (size_t i = 0; i < n; i++)
+        dropped += !put_field(&line, &fields[i]);
+    buf.max = buf.cap = sizeof memory;
     if (dropped > 0)
-        buf_printf(&line, ",\"dropped\":%zu", dropped);
+        json_put(&line, "dropped", u64, dropped);
     leave(&line);
     errno = saved_errno;
+}
+
+/* Aborts, so that a core dump shows the stack. It cleans nothing up on purpose: after one of our
+ * own bugs the memory cannot be trusted, and the store survives a sudden death at any moment. */
+noreturn void check_failed(const char *expression, const char *file, int line)
+{
+    log_error("check failed", LOG_CSTR("expression", expression), LOG_CSTR("file", file),
+              LOG_INT("line", line));
+    abort();
 }

@@ -242,15 +242,8 @@ void str_base64url(const uint8_t *bytes, size_t n, char *out)
 
 static int base64url_digit(char c)
 {
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    if (c == '-')
-        return 62;
-    return c == '_' ? 63 : -1;
+    const char *at = memchr(base64url_alphabet, c, 64);
+    return at ? (int)(at - base64url_alphabet) : -1;
 }
 
 bool str_base64url_decode(struct str s, uint8_t *out, size_t capacity, size_t *n)
