@@ -3,8 +3,7 @@
  *  - Slots never move and freed ones are used again last-in first-out: a lane that once held a
  *    hundred thousand messages works in a few warm cache lines when it holds ten, and no index is
  *    ever as high as the most slots that were in use at a time.
- *  - A tag is the slot and how often the slot was used, so what is said of it twice, or too late,
- * is seen.
+ *  - A tag is the slot and how often the slot was used, so a second or late ack is recognised.
  *  - Memory grows with what the lane holds, which its owner bounds; it is kept until the end.
  *
  * `ready` and `due_us` are sequentially consistent: a worker that announces that it goes to sleep
@@ -18,11 +17,9 @@
 
 enum { SLAB_CHUNK = 256, DUE_MOVED_PER_TAKE = 16 }; /* few at a time keep the lock short */
 
-#define NO_SLOT UINT32_MAX
-
 void lane_queue_init(struct lane_queue *q)
 {
-    *q = (struct lane_queue){.free = NO_SLOT, .first = NO_SLOT, .last = NO_SLOT};
+    *q = (struct lane_queue){.tail = &q->first};
     atomic_init(&q->ready, 0);
     atomic_init(&q->due_us, INT64_MAX);
 }
@@ -42,9 +39,22 @@ static struct lane_slot *slot_at(const struct lane_queue *q, uint32_t index)
     return &q->chunks[index / SLAB_CHUNK][index % SLAB_CHUNK];
 }
 
+static void change_state(struct lane_queue *q, struct lane_slot *s, enum lane_slot_state state)
+{
+    q->taken -= s->state == SLOT_TAKEN;
+    s->state = state;
+}
+
+static void put_free(struct lane_queue *q, struct lane_slot *s)
+{
+    change_state(q, s, SLOT_FREE);
+    s->next = q->free;
+    q->free = s;
+}
+
 static void slab_grow(struct lane_queue *q)
 {
-    CHECK(q->slot_count <= NO_SLOT - SLAB_CHUNK);
+    CHECK(q->slot_count <= UINT32_MAX - SLAB_CHUNK);
     size_t chunk = q->slot_count / SLAB_CHUNK;
     if ((chunk & (chunk - 1)) == 0) {
         struct lane_slot **grown = realloc(q->chunks, (chunk ? chunk * 2 : 1) * sizeof *grown);
@@ -54,8 +64,9 @@ static void slab_grow(struct lane_queue *q)
     q->chunks[chunk] = calloc(SLAB_CHUNK, sizeof(struct lane_slot));
     CHECK(q->chunks[chunk]);
     for (uint32_t i = SLAB_CHUNK; i-- > 0;) {
-        q->chunks[chunk][i].next = q->free;
-        q->free = q->slot_count + i;
+        struct lane_slot *s = &q->chunks[chunk][i];
+        s->message.tag = q->slot_count + i;
+        put_free(q, s);
     }
     q->slot_count += SLAB_CHUNK;
 }
@@ -68,10 +79,10 @@ static void set_tag(struct lane_slot *s, uint32_t index)
 
 struct lane_slot *lane_queue_add(struct lane_queue *q, const struct bus_message *m)
 {
-    if (q->free == NO_SLOT)
+    if (!q->free)
         slab_grow(q);
-    uint32_t index = q->free;
-    struct lane_slot *s = slot_at(q, index);
+    struct lane_slot *s = q->free;
+    uint32_t index = lane_slot_index(s);
     q->free = s->next;
     s->message = *m;
     set_tag(s, index);
@@ -85,23 +96,10 @@ struct lane_slot *lane_queue_find(struct lane_queue *q, uint64_t tag, enum lane_
     return s->state == state && s->uses == (uint32_t)(tag >> 32) ? s : NULL;
 }
 
-static void change_state(struct lane_queue *q, struct lane_slot *s, enum lane_slot_state state)
-{
-    q->taken -= s->state == SLOT_TAKEN;
-    s->state = state;
-}
-
-static void put_free(struct lane_queue *q, struct lane_slot *s, uint32_t index)
-{
-    change_state(q, s, SLOT_FREE);
-    s->next = q->free;
-    q->free = index;
-}
-
 void lane_queue_release(struct lane_queue *q, struct lane_slot *s)
 {
     CHECK(s->state == SLOT_TAKEN || s->state == SLOT_LEAVING);
-    put_free(q, s, lane_slot_index(s));
+    put_free(q, s);
 }
 
 void lane_queue_leave(struct lane_queue *q, struct lane_slot *s)
@@ -130,7 +128,7 @@ void lane_queue_delay(struct lane_queue *q, struct lane_slot *s, int64_t due_us)
         q->heap = grown;
         q->heap_capacity = capacity;
     }
-    struct lane_delayed item = {due_us, q->heap_order++, lane_slot_index(s)};
+    struct lane_delayed item = {due_us, q->heap_order++, s};
     size_t at = q->heap_count++;
     for (; at > 0 && comes_before(&item, &q->heap[(at - 1) / 2]); at = (at - 1) / 2)
         q->heap[at] = q->heap[(at - 1) / 2];
@@ -141,7 +139,7 @@ void lane_queue_delay(struct lane_queue *q, struct lane_slot *s, int64_t due_us)
 
 static struct lane_slot *heap_pop(struct lane_queue *q)
 {
-    uint32_t slot = q->heap[0].slot;
+    struct lane_slot *slot = q->heap[0].slot;
     struct lane_delayed item = q->heap[--q->heap_count];
     size_t at = 0;
     for (size_t child; (child = at * 2 + 1) < q->heap_count; at = child) {
@@ -153,22 +151,18 @@ static struct lane_slot *heap_pop(struct lane_queue *q)
     }
     q->heap[at] = item;
     heap_changed(q);
-    return slot_at(q, slot);
+    return slot;
 }
 
 /* ---- the queue ---- */
 
 void lane_queue_make_ready(struct lane_queue *q, struct lane_slot *s)
 {
-    uint32_t index = lane_slot_index(s);
     change_state(q, s, SLOT_READY);
-    s->next = NO_SLOT;
     s->turn = q->turns++;
-    if (q->last == NO_SLOT)
-        q->first = index;
-    else
-        slot_at(q, q->last)->next = index;
-    q->last = index;
+    s->next = NULL;
+    *q->tail = s;
+    q->tail = &s->next;
     atomic_fetch_add(&q->ready, 1);
 }
 
@@ -176,12 +170,12 @@ bool lane_queue_take(struct lane_queue *q, int64_t now_us, struct bus_message *o
 {
     for (int i = 0; i < DUE_MOVED_PER_TAKE && q->heap_count && q->heap[0].due_us <= now_us; i++)
         lane_queue_make_ready(q, heap_pop(q));
-    if (q->first == NO_SLOT)
+    struct lane_slot *s = q->first;
+    if (!s)
         return false;
-    struct lane_slot *s = slot_at(q, q->first);
     q->first = s->next;
-    if (q->first == NO_SLOT)
-        q->last = NO_SLOT;
+    if (!q->first)
+        q->tail = &q->first;
     s->state = SLOT_TAKEN;
     atomic_fetch_sub(&q->ready, 1);
     q->taken++;
@@ -212,12 +206,11 @@ void lane_queue_take_back(struct lane_queue *q)
     CHECK(n == count);
     qsort(taken, n, sizeof(struct lane_slot *), by_turn);
     while (n-- > 0) {
-        uint32_t index = lane_slot_index(taken[n]);
         change_state(q, taken[n], SLOT_READY);
         taken[n]->next = q->first;
-        q->first = index;
-        if (q->last == NO_SLOT)
-            q->last = index;
+        if (!q->first)
+            q->tail = &taken[n]->next;
+        q->first = taken[n];
     }
     atomic_fetch_add(&q->ready, count);
     free(taken);
@@ -227,8 +220,9 @@ void lane_queue_clear(struct lane_queue *q)
 {
     for (uint32_t index = q->slot_count; index-- > 0;)
         if (slot_at(q, index)->state != SLOT_FREE)
-            put_free(q, slot_at(q, index), index);
-    q->first = q->last = NO_SLOT;
+            put_free(q, slot_at(q, index));
+    q->first = NULL;
+    q->tail = &q->first;
     q->heap_count = 0;
     heap_changed(q);
     atomic_store(&q->ready, 0);

@@ -18,7 +18,7 @@ enum lane_slot_state {
 struct lane_slot {
     struct bus_message message; /* its tag is this slot and how often it was used */
     uint64_t turn;              /* in the queue: rises */
-    uint32_t next;              /* in the queue or the free list */
+    struct lane_slot *next;     /* in the queue or the free list */
     uint32_t uses;
     enum lane_slot_state state;
 };
@@ -26,7 +26,7 @@ struct lane_slot {
 struct lane_delayed {
     int64_t due_us;
     uint64_t order; /* equal times come out in the order they went in */
-    uint32_t slot;
+    struct lane_slot *slot;
 };
 
 struct lane_queue {
@@ -34,7 +34,7 @@ struct lane_queue {
     _Atomic int64_t due_us; /* of the heap's top; INT64_MAX: empty */
     struct lane_slot **chunks;
     uint32_t slot_count;
-    uint32_t free, first, last;
+    struct lane_slot *free, *first, **tail;
     struct lane_delayed *heap;
     size_t heap_count, heap_capacity;
     uint64_t heap_order, turns, taken;
@@ -43,7 +43,7 @@ struct lane_queue {
 void lane_queue_init(struct lane_queue *q);
 void lane_queue_done(struct lane_queue *q);
 
-/* A slot with a copy of the message and a new tag. The caller makes it ready, delays or frees it.
+/* A slot with a copy of the message and a new tag; the caller makes it ready, delays or frees it.
  */
 struct lane_slot *lane_queue_add(struct lane_queue *q, const struct bus_message *m);
 /* From whatever state but free. */

@@ -54,14 +54,13 @@ static enum err local_publish(struct bus *b, const struct bus_message *m, bool f
 {
     struct local_lane *l = lane_of(b, m->lane);
     struct lane_queue *q = &l->queue;
-    pthread_mutex_lock(&l->lock);
+    LOCK_SCOPE(&l->lock);
     bool fits = force || atomic_load(&q->ready) + q->heap_count + q->taken < l->limit;
-    if (fits) {
-        lane_queue_make_ready(q, lane_queue_add(q, m));
-        l->published++;
-    }
-    pthread_mutex_unlock(&l->lock);
-    return fits ? OK : ERR_OVERLOADED;
+    if (!fits)
+        return ERR_OVERLOADED;
+    lane_queue_make_ready(q, lane_queue_add(q, m));
+    l->published++;
+    return OK;
 }
 
 static bool local_take(struct bus *b, uint16_t lane, int64_t now_us, struct bus_message *out)
@@ -69,37 +68,33 @@ static bool local_take(struct bus *b, uint16_t lane, int64_t now_us, struct bus_
     struct local_lane *l = lane_of(b, lane);
     if (atomic_load(&l->queue.ready) == 0 && atomic_load(&l->queue.due_us) > now_us)
         return false;
-    pthread_mutex_lock(&l->lock);
-    bool found = l->listened && lane_queue_take(&l->queue, now_us, out);
-    pthread_mutex_unlock(&l->lock);
-    return found;
+    LOCK_SCOPE(&l->lock);
+    return l->listened && lane_queue_take(&l->queue, now_us, out);
 }
 
 static void local_ack(struct bus *b, const struct bus_message *m)
 {
     struct local_lane *l = lane_of(b, m->lane);
-    pthread_mutex_lock(&l->lock);
+    LOCK_SCOPE(&l->lock);
     struct lane_slot *s = find_taken(l, m);
     if (s) {
         lane_queue_release(&l->queue, s);
         l->acked++;
     }
-    pthread_mutex_unlock(&l->lock);
 }
 
 static void local_retry(struct bus *b, const struct bus_message *m, int64_t not_before_us)
 {
     struct local_lane *l = lane_of(b, m->lane);
-    pthread_mutex_lock(&l->lock);
+    LOCK_SCOPE(&l->lock);
     struct lane_slot *s = find_taken(l, m);
-    if (s) {
-        s->message = *m;
-        if (s->message.tries < UINT16_MAX)
-            s->message.tries++;
-        lane_queue_delay(&l->queue, s, not_before_us);
-        l->retried++;
-    }
-    pthread_mutex_unlock(&l->lock);
+    if (!s)
+        return;
+    s->message = *m;
+    if (s->message.tries < UINT16_MAX)
+        s->message.tries++;
+    lane_queue_delay(&l->queue, s, not_before_us);
+    l->retried++;
 }
 
 static int64_t local_next_due_us(struct bus *b, uint16_t lane)
@@ -110,7 +105,7 @@ static int64_t local_next_due_us(struct bus *b, uint16_t lane)
 static void local_lane_stats(struct bus *b, uint16_t lane, struct bus_lane_stats *out)
 {
     struct local_lane *l = lane_of(b, lane);
-    pthread_mutex_lock(&l->lock);
+    LOCK_SCOPE(&l->lock);
     *out = (struct bus_lane_stats){
         .ready = atomic_load(&l->queue.ready),
         .delayed = l->queue.heap_count,
@@ -120,7 +115,6 @@ static void local_lane_stats(struct bus *b, uint16_t lane, struct bus_lane_stats
         .acked = l->acked,
         .retried = l->retried,
     };
-    pthread_mutex_unlock(&l->lock);
 }
 
 /* ---- taking back ---- */
@@ -128,24 +122,22 @@ static void local_lane_stats(struct bus *b, uint16_t lane, struct bus_lane_stats
 static void local_listen(struct bus *b, uint16_t lane, bool on)
 {
     struct local_lane *l = lane_of(b, lane);
-    pthread_mutex_lock(&l->lock);
+    LOCK_SCOPE(&l->lock);
     if (l->quiet) {
         l->listened = on;
         l->took_away |= !on && l->queue.taken > 0;
         if (!on)
             lane_queue_take_back(&l->queue);
     }
-    pthread_mutex_unlock(&l->lock);
 }
 
 void bus_local_forget(struct bus *b)
 {
     for (size_t i = 0; i < of(b)->count; i++) {
         struct local_lane *l = &of(b)->lanes[i];
-        pthread_mutex_lock(&l->lock);
+        LOCK_SCOPE(&l->lock);
         l->took_away |= l->queue.taken > 0;
         lane_queue_clear(&l->queue);
-        pthread_mutex_unlock(&l->lock);
     }
 }
 

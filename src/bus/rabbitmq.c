@@ -165,19 +165,16 @@ static void rabbitmq_stats(struct bus *bus, uint16_t lane, struct bus_lane_stats
 {
     struct bus_rabbitmq *b = of(bus);
     struct rabbitmq_lane *l = lane_of(b, lane);
-    pthread_mutex_lock(&b->lock);
+    LOCK_SCOPE(&b->lock);
     rabbitmq_lane_stats(l, clock_mono_us(b->clock), out);
     out->reconnects = b->reconnects;
-    pthread_mutex_unlock(&b->lock);
 }
 
 static bool rabbitmq_is_connected(struct bus *bus)
 {
     struct bus_rabbitmq *b = of(bus);
-    pthread_mutex_lock(&b->lock);
-    bool connected = b->is_open[SIDE_OUT] && (b->is_open[SIDE_IN] || !rabbitmq_takes(b));
-    pthread_mutex_unlock(&b->lock);
-    return connected;
+    LOCK_SCOPE(&b->lock);
+    return b->is_open[SIDE_OUT] && (b->is_open[SIDE_IN] || !rabbitmq_takes(b));
 }
 
 /* ---- life ---- */
@@ -187,8 +184,6 @@ static void release(struct bus_rabbitmq *b)
     for (size_t i = 0; i < b->topology.lanes && b->lanes; i++)
         rabbitmq_lane_done(&b->lanes[i]);
     free(b->lanes);
-    free(b->routes);
-    free(b->arriving);
     rabbitmq_window_done(&b->window);
     rabbitmq_address_done(&b->address);
     pthread_cond_destroy(&b->room);
@@ -222,9 +217,7 @@ static void init_lanes(struct bus_rabbitmq *b, const struct rabbitmq_config *con
 {
     size_t lanes = config->lanes;
     b->lanes = aligned_alloc(64, lanes * sizeof *b->lanes);
-    b->routes = calloc(lanes, sizeof *b->routes);
-    b->arriving = calloc(lanes, sizeof *b->arriving);
-    CHECK(b->lanes && b->routes && b->arriving);
+    CHECK(b->lanes);
     uint32_t unacked = 0;
     for (size_t i = 0; i < lanes; i++) {
         uint32_t room = prefetch;

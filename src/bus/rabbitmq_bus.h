@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "base/rand.h"
+#include "base/sync.h"
 #include "bus/rabbitmq_lane.h"
 #include "bus/rabbitmq_link.h"
 #include "bus/rabbitmq_window.h"
@@ -66,7 +67,7 @@ struct bus_rabbitmq {
     _Atomic bool asleep;
     int wake_fd;
     /* the I/O thread's own */
-    pthread_t thread;
+    struct thread thread;
     struct rabbitmq_link links[SIDE_COUNT];
     bool unread[SIDE_COUNT]; /* frames may be there, whatever the socket says */
     int64_t retry_us[SIDE_COUNT];
@@ -76,8 +77,9 @@ struct bus_rabbitmq {
     uint64_t refused; /* messages that could not be read, since the start */
     uint32_t woken;   /* a bit for each lane that has something for its takers */
     struct rand rand;
-    struct rabbitmq_routes *routes;     /* by lane */
-    struct rabbitmq_arriving *arriving; /* by lane */
+    /* by lane */
+    struct rabbitmq_routes routes[BUS_LANES_MAX];
+    struct rabbitmq_arriving arriving[BUS_LANES_MAX];
     enum rabbitmq_consumer consumers[BUS_LANES_MAX];
 };
 

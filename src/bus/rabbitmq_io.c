@@ -5,12 +5,12 @@
  * pause that doubles and is jittered, so that many nodes do not come back at once. */
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/sync.h"
 #include "bus/rabbitmq_bus.h"
 
 enum { ASK_EVERY_US = 1000 * 1000, LOG_EVERY_US = 10 * 1000 * 1000 };
@@ -42,12 +42,11 @@ static enum err open_out(struct bus_rabbitmq *b, char detail[RABBITMQ_DETAIL_SIZ
         !amqp_confirm_select(link->connection, CHANNEL_PUBLISH) ||
         !amqp_channel_open(link->connection, CHANNEL_ASK))
         return rabbitmq_link_outcome(link, "RabbitMQ", detail);
-    pthread_mutex_lock(&b->lock);
+    LOCK_SCOPE(&b->lock);
     for (size_t i = 0; i < b->topology.lanes; i++)
         b->lanes[i].at_broker =
             (int64_t)(ready[i] + rabbitmq_window_count(&b->window, (uint16_t)i));
     b->progress_us = rabbitmq_mono_us();
-    pthread_mutex_unlock(&b->lock);
     return OK;
 }
 
@@ -96,9 +95,8 @@ static enum err open_side(struct bus_rabbitmq *b, enum rabbitmq_side side,
         return e;
     }
     b->unread[side] = true;
-    pthread_mutex_lock(&b->lock);
+    LOCK_SCOPE(&b->lock);
     b->is_open[side] = true;
-    pthread_mutex_unlock(&b->lock);
     return OK;
 }
 
@@ -123,10 +121,10 @@ enum err rabbitmq_io_connect(struct bus_rabbitmq *b, char detail[RABBITMQ_DETAIL
 {
     init_routes(b);
     rand_seed(&b->rand, (uint64_t)rabbitmq_mono_us() ^ (uint64_t)getpid() << 32);
-    for (int side = 0; side < SIDE_COUNT; side++) {
-        if (!side_is_used(b, (enum rabbitmq_side)side))
+    for (enum rabbitmq_side side = 0; side < SIDE_COUNT; side++) {
+        if (!side_is_used(b, side))
             continue;
-        enum err e = open_side(b, (enum rabbitmq_side)side, detail);
+        enum err e = open_side(b, side, detail);
         if (e) {
             rabbitmq_link_close(&b->links[SIDE_OUT], false);
             return e;
@@ -144,13 +142,13 @@ static const char *side_name(enum rabbitmq_side side)
 
 static void pause_side(struct bus_rabbitmq *b, enum rabbitmq_side side)
 {
-    int64_t pause_us = PAUSE_FIRST_US;
-    for (unsigned i = 0; i < b->failures[side] && pause_us < PAUSE_MAX_US; i++)
-        pause_us *= 2;
-    if (pause_us > PAUSE_MAX_US)
-        pause_us = PAUSE_MAX_US;
+    int64_t half_us = PAUSE_FIRST_US / 2;
+    for (unsigned i = 0; i < b->failures[side] && half_us < PAUSE_MAX_US / 2; i++)
+        half_us *= 2;
+    if (half_us > PAUSE_MAX_US / 2)
+        half_us = PAUSE_MAX_US / 2;
     b->retry_us[side] =
-        rabbitmq_mono_us() + pause_us / 2 + (int64_t)rand_below(&b->rand, (uint64_t)pause_us / 2);
+        rabbitmq_mono_us() + half_us + (int64_t)rand_below(&b->rand, (uint64_t)half_us);
     b->failures[side]++;
 }
 
@@ -159,18 +157,14 @@ static void side_broke(struct bus_rabbitmq *b, enum rabbitmq_side side, const ch
     log_warn("a connection to the message broker broke", LOG_CSTR("side", side_name(side)),
              LOG_CSTR("reason", why));
     rabbitmq_link_close(&b->links[side], false);
-    pthread_mutex_lock(&b->lock);
-    b->is_open[side] = false;
-    if (side == SIDE_OUT) {
-        rabbitmq_window_lost(&b->window);
-    } else {
-        for (size_t i = 0; i < b->topology.lanes; i++)
-            rabbitmq_lane_lost(&b->lanes[i]);
-        rabbitmq_listen_lost(b);
-    }
-    pthread_mutex_unlock(&b->lock);
     b->failures[side] = 0;
     pause_side(b, side);
+    LOCK_SCOPE(&b->lock);
+    b->is_open[side] = false;
+    if (side == SIDE_OUT)
+        rabbitmq_window_lost(&b->window);
+    else
+        rabbitmq_listen_lost(b);
 }
 
 static void come_back(struct bus_rabbitmq *b, enum rabbitmq_side side)
@@ -189,9 +183,8 @@ static void come_back(struct bus_rabbitmq *b, enum rabbitmq_side side)
     log_info("connected to the message broker again", LOG_CSTR("side", side_name(side)),
              LOG_INT("tries", b->failures[side]));
     b->failures[side] = 0;
-    pthread_mutex_lock(&b->lock);
+    LOCK_SCOPE(&b->lock);
     b->reconnects++;
-    pthread_mutex_unlock(&b->lock);
 }
 
 /* ---- sending ---- */
@@ -203,14 +196,6 @@ void rabbitmq_send_acks(struct bus_rabbitmq *b, size_t lane)
     while (rabbitmq_lane_next_ack(&b->lanes[lane], &delivery, &multiple))
         rabbitmq_frame_ack(&b->links[SIDE_IN].out, (uint16_t)(CHANNEL_LANE + lane), delivery,
                            multiple);
-}
-
-static void send_acks(struct bus_rabbitmq *b, bool all)
-{
-    for (size_t i = 0; i < b->topology.lanes; i++) {
-        if (all || rabbitmq_acks_are_urgent(&b->lanes[i]))
-            rabbitmq_send_acks(b, i);
-    }
 }
 
 static void send_parcels(struct bus_rabbitmq *b)
@@ -231,39 +216,39 @@ static void ask_counts(struct bus_rabbitmq *b)
     struct rabbitmq_link *link = &b->links[SIDE_OUT];
     if (!rabbitmq_link_is_open(link) || link->blocked || rabbitmq_link_has_out(link))
         return;
-    pthread_mutex_lock(&b->lock);
+    LOCK_SCOPE(&b->lock);
     for (size_t i = 0; i < b->topology.lanes; i++) {
         struct rabbitmq_lane *l = &b->lanes[i];
         l->acts_before = l->acts_at_ask;
         l->acts_at_ask = l->acts;
         rabbitmq_frame_ask_count(&link->out, CHANNEL_ASK, b->topology.lane[i]);
     }
-    pthread_mutex_unlock(&b->lock);
 }
 
 /* A link whose broker does not read gets nothing more to say until it has been heard. */
 static void encode(struct bus_rabbitmq *b, bool all_acks)
 {
     struct rabbitmq_link *out = &b->links[SIDE_OUT], *in = &b->links[SIDE_IN];
-    pthread_mutex_lock(&b->lock);
+    LOCK_SCOPE(&b->lock);
     if (rabbitmq_link_is_open(in) && in->out.len < RABBITMQ_OUT_ENOUGH) {
         rabbitmq_listen_turn(b);
-        send_acks(b, all_acks);
+        for (size_t i = 0; i < b->topology.lanes; i++)
+            if (all_acks || rabbitmq_acks_are_urgent(&b->lanes[i]))
+                rabbitmq_send_acks(b, i);
     }
     if (rabbitmq_link_is_open(out) && !out->blocked)
         send_parcels(b);
-    pthread_mutex_unlock(&b->lock);
 }
 
 static void flush(struct bus_rabbitmq *b, int64_t now_us)
 {
-    for (int side = 0; side < SIDE_COUNT; side++) {
+    for (enum rabbitmq_side side = 0; side < SIDE_COUNT; side++) {
         struct rabbitmq_link *link = &b->links[side];
         if (!rabbitmq_link_is_open(link))
             continue;
         rabbitmq_link_beat(link, now_us);
         if (!rabbitmq_link_flush(link, now_us))
-            side_broke(b, (enum rabbitmq_side)side, "cannot send");
+            side_broke(b, side, "cannot send");
     }
 }
 
@@ -274,20 +259,14 @@ static const char *closing(const amqp_frame_t *frame, char text[RABBITMQ_DETAIL_
 {
     if (frame->frame_type != AMQP_FRAME_METHOD)
         return NULL;
-    amqp_bytes_t reason;
-    if (frame->payload.method.id == AMQP_CONNECTION_CLOSE_METHOD) {
-        const amqp_connection_close_t *m = frame->payload.method.decoded;
-        reason = m->reply_text;
-    } else if (frame->payload.method.id == AMQP_CHANNEL_CLOSE_METHOD) {
-        const amqp_channel_close_t *m = frame->payload.method.decoded;
-        reason = m->reply_text;
-    } else if (frame->payload.method.id == AMQP_BASIC_CANCEL_METHOD ||
-               frame->payload.method.id == AMQP_BASIC_RETURN_METHOD) {
-        reason = amqp_cstring_bytes("a queue is gone");
-    } else {
+    if (frame->payload.method.id == AMQP_BASIC_CANCEL_METHOD ||
+        frame->payload.method.id == AMQP_BASIC_RETURN_METHOD)
+        return "a queue is gone";
+    const amqp_channel_close_t *m = rabbitmq_link_closing(&frame->payload.method);
+    if (!m)
         return NULL;
-    }
-    snprintf(text, RABBITMQ_DETAIL_SIZE, "%.*s", (int)reason.len, (const char *)reason.bytes);
+    snprintf(text, RABBITMQ_DETAIL_SIZE, "%.*s", (int)m->reply_text.len,
+             (const char *)m->reply_text.bytes);
     return text;
 }
 
@@ -335,27 +314,26 @@ static void tell_takers(struct bus_rabbitmq *b)
 static bool has_work(struct bus_rabbitmq *b)
 {
     struct rabbitmq_link *out = &b->links[SIDE_OUT], *in = &b->links[SIDE_IN];
-    bool work = false;
-    pthread_mutex_lock(&b->lock);
+    bool work = b->unread[SIDE_OUT] || b->unread[SIDE_IN];
+    LOCK_SCOPE(&b->lock);
     if (rabbitmq_link_is_open(out) && !out->blocked && out->out.len < RABBITMQ_OUT_ENOUGH)
-        work = rabbitmq_window_has_waiting(&b->window);
+        work |= rabbitmq_window_has_waiting(&b->window);
     if (rabbitmq_link_is_open(in) && in->out.len < RABBITMQ_OUT_ENOUGH) {
         work |= rabbitmq_listen_has_work(b);
         for (size_t i = 0; i < b->topology.lanes; i++)
             work |= rabbitmq_acks_are_urgent(&b->lanes[i]);
     }
-    pthread_mutex_unlock(&b->lock);
-    return work || b->unread[SIDE_OUT] || b->unread[SIDE_IN];
+    return work;
 }
 
 static int sleep_ms(struct bus_rabbitmq *b)
 {
     int64_t until_us = b->ask_us;
-    for (int side = 0; side < SIDE_COUNT; side++) {
+    for (enum rabbitmq_side side = 0; side < SIDE_COUNT; side++) {
         int64_t next_us = rabbitmq_link_is_open(&b->links[side])
                               ? rabbitmq_link_next_beat_us(&b->links[side])
                               : b->retry_us[side];
-        if (side_is_used(b, (enum rabbitmq_side)side) && next_us < until_us)
+        if (side_is_used(b, side) && next_us < until_us)
             until_us = next_us;
     }
     int64_t left_us = until_us - rabbitmq_mono_us();
@@ -366,7 +344,7 @@ static int sleep_ms(struct bus_rabbitmq *b)
 static void sleep_and_read(struct bus_rabbitmq *b)
 {
     struct pollfd fds[1 + SIDE_COUNT] = {{.fd = b->wake_fd, .events = POLLIN}};
-    for (int side = 0; side < SIDE_COUNT; side++) {
+    for (enum rabbitmq_side side = 0; side < SIDE_COUNT; side++) {
         struct rabbitmq_link *link = &b->links[side];
         bool open = rabbitmq_link_is_open(link);
         fds[1 + side] = (struct pollfd){
@@ -381,48 +359,45 @@ static void sleep_and_read(struct bus_rabbitmq *b)
     if (n > 0 && (fds[0].revents & POLLIN) && read(b->wake_fd, &count, sizeof count) < 0)
         CHECK(errno == EAGAIN || errno == EINTR);
     int64_t now_us = rabbitmq_mono_us();
-    for (int side = 0; side < SIDE_COUNT; side++) {
+    for (enum rabbitmq_side side = 0; side < SIDE_COUNT; side++) {
         bool heard = n > 0 && (fds[1 + side].revents & (POLLIN | POLLHUP | POLLERR));
         if (!rabbitmq_link_is_open(&b->links[side]))
             continue;
         if (heard)
             b->links[side].heard_us = now_us;
         if (heard || b->unread[side])
-            read_side(b, (enum rabbitmq_side)side);
+            read_side(b, side);
         else if (rabbitmq_link_is_silent(&b->links[side], now_us))
-            side_broke(b, (enum rabbitmq_side)side, "the broker is silent");
+            side_broke(b, side, "the broker is silent");
     }
     tell_takers(b);
 }
 
 static void keep_open(struct bus_rabbitmq *b)
 {
-    for (int side = 0; side < SIDE_COUNT; side++) {
-        if (side_is_used(b, (enum rabbitmq_side)side) && !rabbitmq_link_is_open(&b->links[side]) &&
+    for (enum rabbitmq_side side = 0; side < SIDE_COUNT; side++) {
+        if (side_is_used(b, side) && !rabbitmq_link_is_open(&b->links[side]) &&
             rabbitmq_mono_us() >= b->retry_us[side])
-            come_back(b, (enum rabbitmq_side)side);
+            come_back(b, side);
     }
 }
 
 /* Nothing is left that the broker should know. */
 static bool all_is_said(struct bus_rabbitmq *b)
 {
-    pthread_mutex_lock(&b->lock);
+    LOCK_SCOPE(&b->lock);
     bool said = !b->is_open[SIDE_OUT] || b->window.in_use == 0;
     for (size_t i = 0; i < b->topology.lanes && b->is_open[SIDE_IN]; i++)
         said &= b->lanes[i].acks_count == 0;
-    pthread_mutex_unlock(&b->lock);
-    for (int side = 0; side < SIDE_COUNT; side++)
+    for (enum rabbitmq_side side = 0; side < SIDE_COUNT; side++)
         said &= !rabbitmq_link_is_open(&b->links[side]) || !rabbitmq_link_has_out(&b->links[side]);
     return said;
 }
 
 static bool is_stopping(struct bus_rabbitmq *b)
 {
-    pthread_mutex_lock(&b->lock);
-    bool stopping = b->stopping;
-    pthread_mutex_unlock(&b->lock);
-    return stopping;
+    LOCK_SCOPE(&b->lock);
+    return b->stopping;
 }
 
 static void turn(struct bus_rabbitmq *b)
@@ -460,25 +435,18 @@ static void *io_main(void *arg)
         turn(b);
     }
     last_turns(b);
-    for (int side = 0; side < SIDE_COUNT; side++)
+    for (enum rabbitmq_side side = 0; side < SIDE_COUNT; side++)
         rabbitmq_link_close(&b->links[side], true);
     return NULL;
 }
 
 enum err rabbitmq_io_start(struct bus_rabbitmq *b)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&b->thread, NULL, io_main, b);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed) {
-        for (int side = 0; side < SIDE_COUNT; side++)
-            rabbitmq_link_close(&b->links[side], false);
-        return ERR_UNAVAILABLE;
-    }
-    pthread_setname_np(b->thread, "bus");
-    return OK;
+    if (thread_start(&b->thread, "bus", io_main, b))
+        return OK;
+    for (enum rabbitmq_side side = 0; side < SIDE_COUNT; side++)
+        rabbitmq_link_close(&b->links[side], false);
+    return ERR_UNAVAILABLE;
 }
 
 void rabbitmq_io_stop(struct bus_rabbitmq *b)
@@ -487,5 +455,5 @@ void rabbitmq_io_stop(struct bus_rabbitmq *b)
     b->stopping = true;
     pthread_mutex_unlock(&b->lock);
     wake_now(b);
-    pthread_join(b->thread, NULL);
+    thread_join(&b->thread);
 }

@@ -29,28 +29,17 @@ static struct timeval timeval_of(int ms)
 enum err rabbitmq_address_init(struct rabbitmq_address *a, const char *url, uint32_t heartbeat_s,
                                char detail[RABBITMQ_DETAIL_SIZE])
 {
-    struct amqp_connection_info info;
     *a = (struct rabbitmq_address){.text = strdup(url), .heartbeat_s = heartbeat_s};
     CHECK(a->text);
-    amqp_default_connection_info(&info);
-    if (amqp_parse_url(a->text, &info) != AMQP_STATUS_OK) {
-        snprintf(detail, RABBITMQ_DETAIL_SIZE,
-                 "the broker's URL should look like amqp://user:password@host:port/vhost");
-        rabbitmq_address_done(a);
-        return ERR_BAD_INPUT;
-    }
-    if (info.ssl) {
-        snprintf(detail, RABBITMQ_DETAIL_SIZE,
-                 "amqps is not supported: use amqp in a trusted network, or a tunnel");
-        rabbitmq_address_done(a);
-        return ERR_BAD_INPUT;
-    }
-    a->user = info.user;
-    a->password = info.password;
-    a->host = info.host;
-    a->port = info.port;
-    a->vhost = info.vhost;
-    return OK;
+    amqp_default_connection_info(&a->info);
+    bool parsed = amqp_parse_url(a->text, &a->info) == AMQP_STATUS_OK;
+    if (parsed && !a->info.ssl)
+        return OK;
+    snprintf(detail, RABBITMQ_DETAIL_SIZE, "%s",
+             parsed ? "amqps is not supported: use amqp in a trusted network, or a tunnel"
+                    : "the broker's URL should look like amqp://user:password@host:port/vhost");
+    rabbitmq_address_done(a);
+    return ERR_BAD_INPUT;
 }
 
 void rabbitmq_address_done(struct rabbitmq_address *a)
@@ -62,6 +51,14 @@ void rabbitmq_address_done(struct rabbitmq_address *a)
 }
 
 /* ---- opening ---- */
+
+const amqp_channel_close_t *rabbitmq_link_closing(const amqp_method_t *method)
+{
+    _Static_assert(sizeof(amqp_channel_close_t) == sizeof(amqp_connection_close_t), "the same");
+    bool closes =
+        method->id == AMQP_CONNECTION_CLOSE_METHOD || method->id == AMQP_CHANNEL_CLOSE_METHOD;
+    return closes ? method->decoded : NULL;
+}
 
 static enum err err_of_code(uint16_t code)
 {
@@ -83,20 +80,10 @@ static enum err outcome_of(amqp_rpc_reply_t reply, const char *what,
     if (reply.reply_type == AMQP_RESPONSE_NORMAL)
         return OK;
     if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && reply.reply.decoded) {
-        uint16_t code = 0;
-        amqp_bytes_t text = amqp_empty_bytes;
-        if (reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD) {
-            const amqp_connection_close_t *m = reply.reply.decoded;
-            code = m->reply_code;
-            text = m->reply_text;
-        } else if (reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD) {
-            const amqp_channel_close_t *m = reply.reply.decoded;
-            code = m->reply_code;
-            text = m->reply_text;
-        }
-        snprintf(detail, RABBITMQ_DETAIL_SIZE, "%s: %.*s", what, (int)text.len,
-                 (const char *)text.bytes);
-        return err_of_code(code);
+        const amqp_channel_close_t *m = rabbitmq_link_closing(&reply.reply);
+        snprintf(detail, RABBITMQ_DETAIL_SIZE, "%s: %.*s", what, m ? (int)m->reply_text.len : 0,
+                 m ? (const char *)m->reply_text.bytes : "");
+        return err_of_code(m ? m->reply_code : 0);
     }
     snprintf(detail, RABBITMQ_DETAIL_SIZE, "%s: %s", what, amqp_error_string2(reply.library_error));
     return ERR_UNAVAILABLE;
@@ -131,15 +118,16 @@ static amqp_rpc_reply_t log_in(amqp_connection_state_t c, const struct rabbitmq_
                    .value = {.table = {.num_entries = COUNT_OF(abilities), .entries = abilities}}}},
     };
     amqp_table_t table = {.num_entries = COUNT_OF(properties), .entries = properties};
-    return amqp_login_with_properties(c, a->vhost, CHANNELS_MAX, FRAME_SIZE, (int)a->heartbeat_s,
-                                      &table, AMQP_SASL_METHOD_PLAIN, a->user, a->password);
+    return amqp_login_with_properties(c, a->info.vhost, CHANNELS_MAX, FRAME_SIZE,
+                                      (int)a->heartbeat_s, &table, AMQP_SASL_METHOD_PLAIN,
+                                      a->info.user, a->info.password);
 }
 
 enum err rabbitmq_link_open(struct rabbitmq_link *link, const struct rabbitmq_address *a,
                             const char *name, char detail[RABBITMQ_DETAIL_SIZE])
 {
     char what[160];
-    snprintf(what, sizeof what, "RabbitMQ at %.100s:%d", a->host, a->port);
+    snprintf(what, sizeof what, "RabbitMQ at %.100s:%d", a->info.host, a->info.port);
     *link = (struct rabbitmq_link){.connection = amqp_new_connection(), .fd = -1};
     buf_init(&link->out, RABBITMQ_OUT_MAX);
     struct timeval connect_timeout = timeval_of(CONNECT_MS), rpc_timeout = timeval_of(RPC_MS);
@@ -151,13 +139,14 @@ enum err rabbitmq_link_open(struct rabbitmq_link *link, const struct rabbitmq_ad
     }
     amqp_set_handshake_timeout(link->connection, &connect_timeout);
     amqp_set_rpc_timeout(link->connection, &rpc_timeout);
-    int status = amqp_socket_open_noblock(socket, a->host, a->port, &connect_timeout);
+    enum err e = OK;
+    int status = amqp_socket_open_noblock(socket, a->info.host, a->info.port, &connect_timeout);
     if (status != AMQP_STATUS_OK) {
         snprintf(detail, RABBITMQ_DETAIL_SIZE, "%s: %s", what, amqp_error_string2(status));
-        rabbitmq_link_close(link, false);
-        return ERR_UNAVAILABLE;
+        e = ERR_UNAVAILABLE;
     }
-    enum err e = outcome_of(log_in(link->connection, a, name), what, detail);
+    if (!e)
+        e = outcome_of(log_in(link->connection, a, name), what, detail);
     if (e) {
         rabbitmq_link_close(link, false);
         return e;

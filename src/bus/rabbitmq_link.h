@@ -10,11 +10,10 @@
 
 enum { RABBITMQ_OUT_MAX = 4 << 20, RABBITMQ_OUT_ENOUGH = 256 << 10 };
 
-/* Where the broker is and who we are there; the texts lie in `text`. */
+/* Where the broker is and who we are there; what `info` points at lies in `text`. */
 struct rabbitmq_address {
     char *text;
-    const char *user, *password, *host, *vhost;
-    int port;
+    struct amqp_connection_info info;
     uint32_t heartbeat_s;
 };
 
@@ -41,6 +40,9 @@ static inline bool rabbitmq_link_is_open(const struct rabbitmq_link *link)
 {
     return link->connection != NULL;
 }
+
+/* The broker's words when it closes a connection or a channel; NULL: that is another method. */
+const amqp_channel_close_t *rabbitmq_link_closing(const amqp_method_t *method);
 
 /* While setting up: makes an enum err of how the last call went, and says it in words. */
 enum err rabbitmq_link_outcome(struct rabbitmq_link *link, const char *what,

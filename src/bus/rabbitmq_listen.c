@@ -86,8 +86,10 @@ void rabbitmq_listen_turn(struct bus_rabbitmq *b)
 void rabbitmq_listen_lost(struct bus_rabbitmq *b)
 {
     b->hushed = 0;
-    for (size_t i = 0; i < b->topology.lanes; i++)
+    for (size_t i = 0; i < b->topology.lanes; i++) {
+        rabbitmq_lane_lost(&b->lanes[i]);
         b->consumers[i] = CONSUMER_NONE;
+    }
 }
 
 bool rabbitmq_listen_passes(struct bus_rabbitmq *b, size_t lane, const amqp_frame_t *frame)

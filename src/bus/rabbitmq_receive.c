@@ -10,8 +10,8 @@ enum { REFUSED_LOG_EVERY_US = 10 * 1000 * 1000 };
 
 static void settle(struct bus_rabbitmq *b, uint64_t number, bool multiple, bool safe)
 {
-    pthread_mutex_lock(&b->lock);
     struct rabbitmq_parcel *p;
+    LOCK_SCOPE(&b->lock);
     while ((p = rabbitmq_window_settle(&b->window, number, multiple))) {
         if (!safe) {
             rabbitmq_window_again(&b->window, p);
@@ -30,19 +30,17 @@ static void settle(struct bus_rabbitmq *b, uint64_t number, bool multiple, bool 
     b->progress_us = rabbitmq_mono_us();
     if (b->room_waiters)
         pthread_cond_broadcast(&b->room);
-    pthread_mutex_unlock(&b->lock);
 }
 
 static void counted(struct bus_rabbitmq *b, const amqp_queue_declare_ok_t *reply)
 {
     struct str name = {reply->queue.bytes, reply->queue.len};
-    pthread_mutex_lock(&b->lock);
+    LOCK_SCOPE(&b->lock);
     for (size_t i = 0; i < b->topology.lanes; i++) {
         if (str_eq(name, str_of(b->topology.lane[i])))
             rabbitmq_lane_counted(&b->lanes[i], reply->message_count,
                                   rabbitmq_window_count(&b->window, (uint16_t)i));
     }
-    pthread_mutex_unlock(&b->lock);
 }
 
 void rabbitmq_receive_out(struct bus_rabbitmq *b, const amqp_frame_t *frame)
@@ -86,7 +84,7 @@ static bool hold(struct bus_rabbitmq *b, size_t lane, uint64_t delivery,
     struct rabbitmq_lane *l = &b->lanes[lane];
     int64_t now_us = clock_mono_us(b->clock);
     int64_t early_ms = due_ms ? due_ms - clock_wall_ms(b->clock) : 0;
-    pthread_mutex_lock(&b->lock);
+    LOCK_SCOPE(&b->lock);
     struct lane_slot *s = rabbitmq_lane_deliver(l, delivery, m);
     if (s && early_ms > 0) {
         int64_t early_us = early_ms < INT64_MAX / 4000 ? early_ms * 1000 : INT64_MAX / 4;
@@ -99,7 +97,6 @@ static bool hold(struct bus_rabbitmq *b, size_t lane, uint64_t delivery,
             b->woken |= 1U << lane;
         lane_queue_make_ready(&l->queue, s);
     }
-    pthread_mutex_unlock(&b->lock);
     return s != NULL;
 }
 
@@ -112,10 +109,9 @@ static void refuse(struct bus_rabbitmq *b, size_t lane, uint64_t delivery)
                  LOG_CSTR("queue", b->topology.lane[lane]), LOG_INT("so_far", b->refused));
     }
     rabbitmq_frame_refuse(&b->links[SIDE_IN].out, (uint16_t)(CHANNEL_LANE + lane), delivery);
-    pthread_mutex_lock(&b->lock);
+    LOCK_SCOPE(&b->lock);
     b->lanes[lane].at_broker--;
     b->lanes[lane].acts++;
-    pthread_mutex_unlock(&b->lock);
 }
 
 static bool arrived(struct bus_rabbitmq *b, size_t lane)

@@ -10,13 +10,7 @@
 
 const int rabbitmq_step_s[RABBITMQ_STEPS] = {2, 8, 32, 128, 240};
 
-enum {
-    DEAD_MAX = 100000,
-    TRANSIENT_MAX = 20000,
-    DELIVERY_LIMIT = 20,
-    PART_MAX = 50,
-    ARGUMENTS_MAX = 8
-};
+enum { DEAD_MAX = 100000, TRANSIENT_MAX = 20000, DELIVERY_LIMIT = 20, PART_MAX = 50 };
 
 static bool is_name(const char *name)
 {
@@ -54,106 +48,78 @@ int rabbitmq_topology_step(int64_t delay_us)
 
 /* ---- declaring ---- */
 
-struct arguments {
-    amqp_table_entry_t entries[ARGUMENTS_MAX];
-    amqp_table_t table;
+static amqp_table_entry_t text(const char *key, const char *value)
+{
+    return (amqp_table_entry_t){
+        .key = amqp_cstring_bytes(key),
+        .value = {.kind = AMQP_FIELD_KIND_UTF8, .value = {.bytes = amqp_cstring_bytes(value)}}};
+}
+
+static amqp_table_entry_t number(const char *key, int32_t value)
+{
+    return (amqp_table_entry_t){.key = amqp_cstring_bytes(key),
+                                .value = {.kind = AMQP_FIELD_KIND_I32, .value = {.i32 = value}}};
+}
+
+/* Dead and expired messages are handed on at least once; that strategy wants this overflow. */
+#define QUORUM text("x-queue-type", "quorum")
+#define HANDS_ON                                                                                   \
+    QUORUM, text("x-dead-letter-exchange", ""), text("x-dead-letter-strategy", "at-least-once"),   \
+        text("x-overflow", "reject-publish")
+
+struct declaring {
+    amqp_connection_state_t connection;
+    amqp_channel_t channel;
 };
 
-static amqp_table_entry_t *argument(struct arguments *a, const char *key)
+/* `ready` (may be NULL) gets how many messages the queue has. */
+static bool declare(const struct declaring *d, const char *name, bool durable, uint32_t *ready,
+                    amqp_table_entry_t *arguments, int count)
 {
-    CHECK(a->table.num_entries < ARGUMENTS_MAX);
-    amqp_table_entry_t *entry = &a->entries[a->table.num_entries++];
-    a->table.entries = a->entries;
-    entry->key = amqp_cstring_bytes(key);
-    return entry;
-}
-
-static void argument_text(struct arguments *a, const char *key, const char *value)
-{
-    amqp_field_value_t *v = &argument(a, key)->value;
-    v->kind = AMQP_FIELD_KIND_UTF8;
-    v->value.bytes = amqp_cstring_bytes(value);
-}
-
-static void argument_number(struct arguments *a, const char *key, int32_t value)
-{
-    amqp_field_value_t *v = &argument(a, key)->value;
-    v->kind = AMQP_FIELD_KIND_I32;
-    v->value.i32 = value;
-}
-
-/* Where dead and expired messages go, at least once; that strategy wants this overflow. */
-static void argument_hand_on(struct arguments *a)
-{
-    argument_text(a, "x-dead-letter-exchange", "");
-    argument_text(a, "x-dead-letter-strategy", "at-least-once");
-    argument_text(a, "x-overflow", "reject-publish");
-}
-
-static bool declare(amqp_connection_state_t c, amqp_channel_t channel, const char *name,
-                    bool durable, struct arguments *a, uint32_t *ready)
-{
-    argument_text(a, "x-queue-type", durable ? "quorum" : "classic");
-    amqp_queue_declare_ok_t *r =
-        amqp_queue_declare(c, channel, amqp_cstring_bytes(name), 0, durable, 0, 0, a->table);
+    amqp_table_t table = {.num_entries = count, .entries = arguments};
+    amqp_queue_declare_ok_t *r = amqp_queue_declare(
+        d->connection, d->channel, amqp_cstring_bytes(name), 0, durable, 0, 0, table);
     if (r && ready)
         *ready = r->message_count;
     return r != NULL;
 }
 
-static bool declare_queue(amqp_connection_state_t c, amqp_channel_t channel, const char *name,
-                          struct arguments *a, uint32_t *ready)
+static bool declare_lane(const struct declaring *d, const struct rabbitmq_topology *t, size_t lane,
+                         uint32_t *ready)
 {
-    return declare(c, channel, name, true, a, ready);
+    amqp_table_entry_t lasting[] = {HANDS_ON,
+                                    number("x-delivery-limit", (int32_t)t->delivery_limit),
+                                    text("x-dead-letter-routing-key", t->dead)};
+    /* What is dropped is not handed on: the dead letters would drown in it. */
+    amqp_table_entry_t transient[] = {text("x-queue-type", "classic"),
+                                      number("x-max-length", TRANSIENT_MAX),
+                                      text("x-overflow", "drop-head")};
+    return t->transient >> lane & 1
+               ? declare(d, t->lane[lane], false, ready, transient, COUNT_OF(transient))
+               : declare(d, t->lane[lane], true, ready, lasting, COUNT_OF(lasting));
 }
 
-/* What is dropped is not handed on: the dead letters would drown in it. */
-static bool declare_transient(amqp_connection_state_t c, amqp_channel_t channel, const char *name,
-                              uint32_t *ready)
+static bool declare_delay(const struct declaring *d, const char *name, int delay_s)
 {
-    struct arguments a = {.table = {0}};
-    argument_number(&a, "x-max-length", TRANSIENT_MAX);
-    argument_text(&a, "x-overflow", "drop-head");
-    return declare(c, channel, name, false, &a, ready);
-}
-
-static bool declare_delay(amqp_connection_state_t c, amqp_channel_t channel, const char *name,
-                          int delay_s)
-{
-    struct arguments a = {.table = {0}};
-    argument_number(&a, "x-message-ttl", delay_s * 1000);
-    argument_hand_on(&a);
+    amqp_table_entry_t delay[] = {HANDS_ON, number("x-message-ttl", delay_s * 1000)};
     amqp_bytes_t bytes = amqp_cstring_bytes(name);
-    return declare_queue(c, channel, name, &a, NULL) &&
-           amqp_exchange_declare(c, channel, bytes, amqp_cstring_bytes("fanout"), 0, 1, 0, 0,
-                                 amqp_empty_table) &&
-           amqp_queue_bind(c, channel, bytes, bytes, amqp_empty_bytes, amqp_empty_table);
+    return declare(d, name, true, NULL, delay, COUNT_OF(delay)) &&
+           amqp_exchange_declare(d->connection, d->channel, bytes, amqp_cstring_bytes("fanout"), 0,
+                                 1, 0, 0, amqp_empty_table) &&
+           amqp_queue_bind(d->connection, d->channel, bytes, bytes, amqp_empty_bytes,
+                           amqp_empty_table);
 }
 
 bool rabbitmq_topology_declare(const struct rabbitmq_topology *t,
                                amqp_connection_state_t connection, amqp_channel_t channel,
                                uint32_t ready[BUS_LANES_MAX])
 {
-    struct arguments dead = {.table = {0}};
-    argument_number(&dead, "x-max-length", DEAD_MAX);
-    if (!declare_queue(connection, channel, t->dead, &dead, NULL))
-        return false;
-    for (int i = 0; i < RABBITMQ_STEPS; i++) {
-        if (!declare_delay(connection, channel, t->delay[i], rabbitmq_step_s[i]))
-            return false;
-    }
-    for (size_t i = 0; i < t->lanes; i++) {
-        if (t->transient >> i & 1) {
-            if (!declare_transient(connection, channel, t->lane[i], &ready[i]))
-                return false;
-            continue;
-        }
-        struct arguments lane = {.table = {0}};
-        argument_number(&lane, "x-delivery-limit", (int32_t)t->delivery_limit);
-        argument_hand_on(&lane);
-        argument_text(&lane, "x-dead-letter-routing-key", t->dead);
-        if (!declare_queue(connection, channel, t->lane[i], &lane, &ready[i]))
-            return false;
-    }
-    return true;
+    const struct declaring d = {connection, channel};
+    amqp_table_entry_t dead[] = {QUORUM, number("x-max-length", DEAD_MAX)};
+    bool ok = declare(&d, t->dead, true, NULL, dead, COUNT_OF(dead));
+    for (int i = 0; i < RABBITMQ_STEPS && ok; i++)
+        ok = declare_delay(&d, t->delay[i], rabbitmq_step_s[i]);
+    for (size_t i = 0; i < t->lanes && ok; i++)
+        ok = declare_lane(&d, t, i, &ready[i]);
+    return ok;
 }

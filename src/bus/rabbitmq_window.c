@@ -10,21 +10,17 @@
 
 #include "base/check.h"
 
-#define NO_PARCEL UINT32_MAX
-
 void rabbitmq_window_init(struct rabbitmq_window *w, uint32_t capacity)
 {
     CHECK(capacity > 0 && capacity < UINT32_MAX / 4);
-    *w = (struct rabbitmq_window){.capacity = capacity, .first = NO_PARCEL, .last = NO_PARCEL};
-    w->ring = 1;
+    *w = (struct rabbitmq_window){.tail = &w->first, .ring = 1, .oldest = 1, .next_number = 1};
     while (w->ring < 2 * capacity)
         w->ring *= 2;
     w->parcels = calloc(capacity, sizeof *w->parcels);
-    w->sent = calloc(w->ring, sizeof *w->sent);
+    w->sent = calloc(w->ring, sizeof(struct rabbitmq_parcel *));
     CHECK(w->parcels && w->sent);
-    for (uint32_t i = 0; i < capacity; i++)
-        w->parcels[i].next = i + 1 < capacity ? i + 1 : NO_PARCEL;
-    w->oldest = w->next_number = 1;
+    for (uint32_t i = capacity; i-- > 0; w->free = &w->parcels[i])
+        w->parcels[i].next = w->free;
 }
 
 void rabbitmq_window_done(struct rabbitmq_window *w)
@@ -33,34 +29,32 @@ void rabbitmq_window_done(struct rabbitmq_window *w)
     free(w->sent);
 }
 
-static uint32_t index_of(const struct rabbitmq_window *w, const struct rabbitmq_parcel *p)
-{
-    return (uint32_t)(p - w->parcels);
-}
-
-static uint32_t *ring_at(struct rabbitmq_window *w, uint64_t number)
+static struct rabbitmq_parcel **sent_at(const struct rabbitmq_window *w, uint64_t number)
 {
     return &w->sent[number & (w->ring - 1)];
 }
 
-static void append(struct rabbitmq_window *w, uint32_t index)
+static struct rabbitmq_parcel *take_sent(struct rabbitmq_window *w, uint64_t number)
 {
-    w->parcels[index].next = NO_PARCEL;
-    if (w->last == NO_PARCEL)
-        w->first = index;
-    else
-        w->parcels[w->last].next = index;
-    w->last = index;
+    struct rabbitmq_parcel *p = *sent_at(w, number);
+    *sent_at(w, number) = NULL;
+    return p;
+}
+
+void rabbitmq_window_again(struct rabbitmq_window *w, struct rabbitmq_parcel *p)
+{
+    p->next = NULL;
+    *w->tail = p;
+    w->tail = &p->next;
 }
 
 struct rabbitmq_parcel *rabbitmq_window_add(struct rabbitmq_window *w, bool forwarded)
 {
-    if (w->free == NO_PARCEL)
+    struct rabbitmq_parcel *p = w->free;
+    if (!p)
         return NULL;
-    uint32_t index = w->free;
-    struct rabbitmq_parcel *p = &w->parcels[index];
     w->free = p->next;
-    append(w, index);
+    rabbitmq_window_again(w, p);
     p->forwarded = forwarded;
     w->in_use++;
     w->own += !forwarded;
@@ -69,39 +63,34 @@ struct rabbitmq_parcel *rabbitmq_window_add(struct rabbitmq_window *w, bool forw
 
 bool rabbitmq_window_has_waiting(const struct rabbitmq_window *w)
 {
-    return w->first != NO_PARCEL && w->next_number - w->oldest < w->ring;
+    return w->first && w->next_number - w->oldest < w->ring;
 }
 
 struct rabbitmq_parcel *rabbitmq_window_send(struct rabbitmq_window *w)
 {
     if (!rabbitmq_window_has_waiting(w))
         return NULL;
-    struct rabbitmq_parcel *p = &w->parcels[w->first];
-    *ring_at(w, w->next_number++) = w->first;
+    struct rabbitmq_parcel *p = w->first;
+    *sent_at(w, w->next_number++) = p;
     w->first = p->next;
-    if (w->first == NO_PARCEL)
-        w->last = NO_PARCEL;
+    if (!w->first)
+        w->tail = &w->first;
     return p;
 }
 
 struct rabbitmq_parcel *rabbitmq_window_settle(struct rabbitmq_window *w, uint64_t number,
                                                bool multiple)
 {
+    struct rabbitmq_parcel *p = NULL;
     if (number >= w->next_number)
         return NULL;
-    uint32_t index = NO_PARCEL;
-    if (multiple) {
-        while (w->oldest <= number && index == NO_PARCEL) {
-            index = *ring_at(w, w->oldest);
-            *ring_at(w, w->oldest++) = NO_PARCEL;
-        }
-    } else if (number >= w->oldest) {
-        index = *ring_at(w, number);
-        *ring_at(w, number) = NO_PARCEL;
-    }
-    while (w->oldest < w->next_number && *ring_at(w, w->oldest) == NO_PARCEL)
+    while (multiple && w->oldest <= number && !p)
+        p = take_sent(w, w->oldest++);
+    if (!multiple && number >= w->oldest)
+        p = take_sent(w, number);
+    while (w->oldest < w->next_number && !*sent_at(w, w->oldest))
         w->oldest++;
-    return index == NO_PARCEL ? NULL : &w->parcels[index];
+    return p;
 }
 
 void rabbitmq_window_drop(struct rabbitmq_window *w, struct rabbitmq_parcel *p)
@@ -109,43 +98,32 @@ void rabbitmq_window_drop(struct rabbitmq_window *w, struct rabbitmq_parcel *p)
     w->in_use--;
     w->own -= !p->forwarded;
     p->next = w->free;
-    w->free = index_of(w, p);
-}
-
-void rabbitmq_window_again(struct rabbitmq_window *w, struct rabbitmq_parcel *p)
-{
-    append(w, index_of(w, p));
+    w->free = p;
 }
 
 void rabbitmq_window_lost(struct rabbitmq_window *w)
 {
-    uint32_t waiting = w->first;
-    uint32_t waiting_last = w->last;
-    w->first = w->last = NO_PARCEL;
+    struct rabbitmq_parcel *waiting = w->first, **waiting_tail = w->tail;
+    w->tail = &w->first;
     for (; w->oldest < w->next_number; w->oldest++) {
-        uint32_t index = *ring_at(w, w->oldest);
-        if (index != NO_PARCEL)
-            append(w, index);
+        struct rabbitmq_parcel *p = take_sent(w, w->oldest);
+        if (p)
+            rabbitmq_window_again(w, p);
     }
-    if (waiting != NO_PARCEL) {
-        if (w->last == NO_PARCEL)
-            w->first = waiting;
-        else
-            w->parcels[w->last].next = waiting;
-        w->last = waiting_last;
-    }
+    *w->tail = waiting;
+    if (waiting)
+        w->tail = waiting_tail;
     w->oldest = w->next_number = 1;
 }
 
 uint64_t rabbitmq_window_count(const struct rabbitmq_window *w, uint16_t lane)
 {
     uint64_t count = 0;
-    for (uint32_t index = w->first; index != NO_PARCEL; index = w->parcels[index].next)
-        count += !w->parcels[index].forwarded && w->parcels[index].message.lane == lane;
+    for (const struct rabbitmq_parcel *p = w->first; p; p = p->next)
+        count += !p->forwarded && p->message.lane == lane;
     for (uint64_t number = w->oldest; number < w->next_number; number++) {
-        uint32_t index = w->sent[number & (w->ring - 1)];
-        count += index != NO_PARCEL && !w->parcels[index].forwarded &&
-                 w->parcels[index].message.lane == lane;
+        const struct rabbitmq_parcel *p = *sent_at(w, number);
+        count += p && !p->forwarded && p->message.lane == lane;
     }
     return count;
 }
