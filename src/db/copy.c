@@ -71,16 +71,14 @@ struct copy {
 static enum err run_batch(struct tx *tx, void *arg)
 {
     const struct copy *c = arg;
-    struct copy_value values[COPY_COLUMNS_MAX];
+    struct str values[COPY_COLUMNS_MAX];
     const char *at = c->bytes.ptr;
     const size_t *length = c->lengths;
     enum err e = OK;
     for (size_t i = 0; !e && i < c->rows; i++) {
         for (size_t k = 0; k < c->table->schema->column_count; k++, length++) {
-            bool null = *length == SIZE_MAX;
-            values[k].text.ptr = null ? NULL : at;
-            values[k].text.len = null ? 0 : *length;
-            at += values[k].text.len;
+            values[k] = *length == SIZE_MAX ? (struct str){0} : (struct str){at, *length};
+            at += values[k].len;
         }
         e = copy_table_insert(tx, c->table, values);
     }
@@ -102,7 +100,7 @@ static enum err flush(struct copy *c)
     return e;
 }
 
-static enum err put_row(void *ctx, struct copy_table *t, const struct copy_value *values)
+static enum err put_row(void *ctx, struct copy_table *t, const struct str *values)
 {
     struct copy *c = ctx;
     c->watcher->look(c->watcher->ctx, ++c->done, c->total);
@@ -113,7 +111,7 @@ static enum err put_row(void *ctx, struct copy_table *t, const struct copy_value
     if (!c->bytes.ptr) /* no value may lie at NULL, however short */
         buf_reserve(&c->bytes, LINES_BYTES);
     for (size_t k = 0; k < t->schema->column_count; k++) {
-        struct str s = values[k].text;
+        struct str s = values[k];
         c->lengths[c->rows * t->schema->column_count + k] = s.ptr ? s.len : SIZE_MAX;
         if (s.ptr)
             buf_append(&c->bytes, s.ptr, s.len);
@@ -192,7 +190,7 @@ struct verification {
     uint64_t done, total;
 };
 
-static enum err count_row(void *ctx, struct copy_table *t, const struct copy_value *values)
+static enum err count_row(void *ctx, struct copy_table *t, const struct str *values)
 {
     struct verification *v = ctx;
     (void)t, (void)values;

@@ -32,10 +32,7 @@ void copy_table_columns(const struct copy_table *t, struct buf *out)
 
 static void make_statements(struct copy_table *t)
 {
-    struct buf select, insert, count;
-    buf_init(&select, 0);
-    buf_init(&count, 0);
-    buf_init(&insert, 0);
+    struct buf select = {0}, insert = {0}, count = {0};
     buf_printf(&select, "SELECT ");
     copy_table_columns(t, &select);
     buf_printf(&select, " FROM %s%s", t->schema->name, is_meta(t) ? META_STAYS : "");
@@ -92,7 +89,7 @@ static void put_hex(struct buf *out, struct str bytes)
 /* The row's values one after the other in `scratch`; where each lies is said when all are there,
  * because the buffer may move meanwhile. */
 static void gather(struct db_rows *rows, const struct copy_table *t, struct buf *scratch,
-                   struct copy_value *values)
+                   struct str *values)
 {
     size_t starts[COPY_COLUMNS_MAX + 1];
     bool nulls[COPY_COLUMNS_MAX];
@@ -103,30 +100,28 @@ static void gather(struct db_rows *rows, const struct copy_table *t, struct buf 
         nulls[i] = db_is_null(rows, column);
         if (nulls[i])
             continue;
-        struct str text = {NULL, 0};
-        if (t->schema->columns[i].kind != SCHEMA_NUMBER)
-            text = db_text(rows, column);
         if (t->schema->columns[i].kind == SCHEMA_NUMBER)
             buf_printf(scratch, "%lld", (long long)db_i64(rows, column));
         else if (t->schema->columns[i].kind == SCHEMA_BYTES)
-            put_hex(scratch, text);
-        else if (text.ptr)
-            buf_append(scratch, text.ptr, text.len);
+            put_hex(scratch, db_text(rows, column));
+        else
+            buf_str(scratch, db_text(rows, column));
     }
     starts[t->schema->column_count] = scratch->len;
     buf_append(scratch, "", 1); /* an empty text has an address, too */
     CHECK(!scratch->failed);
     for (size_t i = 0; i < t->schema->column_count; i++) {
-        values[i].text.ptr = nulls[i] ? NULL : scratch->ptr + starts[i];
-        values[i].text.len = nulls[i] ? 0 : starts[i + 1] - starts[i];
+        values[i] = (struct str){scratch->ptr + starts[i], starts[i + 1] - starts[i]};
+        if (nulls[i])
+            values[i] = (struct str){0};
     }
 }
 
-static uint64_t hash_row(const struct copy_table *t, const struct copy_value *values)
+static uint64_t hash_row(const struct copy_table *t, const struct str *values)
 {
     uint64_t hash = t->schema->column_count;
     for (size_t i = 0; i < t->schema->column_count; i++) {
-        struct str s = values[i].text;
+        struct str s = values[i];
         hash = s.ptr ? hash_checksum(s.ptr, s.len, hash + s.len) : hash_u64(hash ^ UINT64_MAX);
     }
     return hash;
@@ -134,7 +129,7 @@ static uint64_t hash_row(const struct copy_table *t, const struct copy_value *va
 
 enum err copy_table_read(struct tx *tx, struct copy_table *t, copy_row row, void *ctx)
 {
-    struct copy_value values[COPY_COLUMNS_MAX];
+    struct str values[COPY_COLUMNS_MAX];
     struct buf scratch;
     struct db_rows rows;
     t->rows = t->sum = 0;
@@ -169,12 +164,12 @@ static int digit(char c)
     return c <= '9' ? c - '0' : c - 'a' + 10;
 }
 
-enum err copy_table_insert(struct tx *tx, struct copy_table *t, const struct copy_value *values)
+enum err copy_table_insert(struct tx *tx, struct copy_table *t, const struct str *values)
 {
     struct db_value args[COPY_COLUMNS_MAX];
     struct buf bytes[COPY_COLUMNS_MAX];
     for (size_t i = 0; i < t->schema->column_count; i++) {
-        struct str s = values[i].text;
+        struct str s = values[i];
         int64_t number = 0;
         buf_init(&bytes[i], 0);
         args[i] = !s.ptr ? DB_NULL : DB_TEXT(s);
@@ -211,13 +206,13 @@ static void put_escaped(struct buf *out, struct str s)
     buf_append(out, s.ptr + from, s.len - from);
 }
 
-void copy_table_line(const struct copy_table *t, const struct copy_value *values, struct buf *out)
+void copy_table_line(const struct copy_table *t, const struct str *values, struct buf *out)
 {
     for (size_t i = 0; i < t->schema->column_count; i++) {
         if (i)
             buf_append(out, "\t", 1);
-        if (values[i].text.ptr)
-            put_escaped(out, values[i].text);
+        if (values[i].ptr)
+            put_escaped(out, values[i]);
         else
             buf_append(out, "\\N", 2);
     }

@@ -26,12 +26,8 @@ void copy_tables_done(struct copy_tables *t);
 /* "id, name" */
 void copy_table_columns(const struct copy_table *t, struct buf *out);
 
-/* One value of one row; text.ptr NULL: NULL. */
-struct copy_value {
-    struct str text;
-};
-/* Called for each row, whose values live until it returns. */
-typedef enum err (*copy_row)(void *ctx, struct copy_table *t, const struct copy_value *values);
+/* Called for each row, whose values live until it returns; one whose ptr is NULL is NULL. */
+typedef enum err (*copy_row)(void *ctx, struct copy_table *t, const struct str *values);
 /* Reads the whole table and adds to its rows and sum. In `meta` only what belongs to a store
  * wherever it is. */
 enum err copy_table_read(struct tx *tx, struct copy_table *t, copy_row row, void *ctx);
@@ -39,6 +35,6 @@ enum err copy_table_read(struct tx *tx, struct copy_table *t, copy_row row, void
 enum err copy_table_count(struct tx *tx, const struct copy_table *t, uint64_t *rows);
 
 /* Writes one row, in the target's transaction. */
-enum err copy_table_insert(struct tx *tx, struct copy_table *t, const struct copy_value *values);
+enum err copy_table_insert(struct tx *tx, struct copy_table *t, const struct str *values);
 /* One line of PostgreSQL's COPY. */
-void copy_table_line(const struct copy_table *t, const struct copy_value *values, struct buf *out);
+void copy_table_line(const struct copy_table *t, const struct str *values, struct buf *out);

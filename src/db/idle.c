@@ -1,5 +1,5 @@
-/* Whoever finds nothing idle waits a bounded time and is then turned away, so that a slow disk or
- * server makes callers fail instead of pile up. */
+/* A caller that finds nothing idle waits a bounded time and is then turned away, so that a slow
+ * disk or server makes callers fail instead of pile up. */
 #include "db/idle.h"
 
 #include <errno.h>
@@ -26,25 +26,18 @@ void idle_done(struct idle *i)
 
 void *idle_take(struct idle *i, int64_t wait_ms)
 {
-    void *item = NULL;
-    pthread_mutex_lock(&i->lock);
-    if (i->count == 0) {
-        struct timespec deadline = cond_deadline(wait_ms);
-        int waited = 0;
-        while (i->count == 0 && waited != ETIMEDOUT)
-            waited = pthread_cond_timedwait(&i->returned, &i->lock, &deadline);
-    }
-    if (i->count)
-        item = i->items[--i->count];
-    pthread_mutex_unlock(&i->lock);
-    return item;
+    struct timespec deadline = cond_deadline(wait_ms);
+    LOCK_SCOPE(&i->lock);
+    while (i->count == 0)
+        if (pthread_cond_timedwait(&i->returned, &i->lock, &deadline) == ETIMEDOUT)
+            return NULL;
+    return i->items[--i->count];
 }
 
 void idle_give(struct idle *i, void *item)
 {
-    pthread_mutex_lock(&i->lock);
+    LOCK_SCOPE(&i->lock);
     CHECK(i->count < i->max);
     i->items[i->count++] = item;
-    pthread_mutex_unlock(&i->lock);
     pthread_cond_signal(&i->returned);
 }

@@ -44,39 +44,34 @@ void postgres_config_default(struct postgres_config *c)
 bool pg_absence_may_try(struct pg_db *db)
 {
     struct pg_absence *a = &db->absence;
-    pthread_mutex_lock(&a->lock);
+    LOCK_SCOPE(&a->lock);
     int64_t now = pg_now_ms();
     bool may = a->since_ms == 0 || now >= a->next_ms;
     if (a->since_ms && may) /* this one may take that long; nobody else needs to */
         a->next_ms = now + db->config.connect_timeout_ms + TRY_EVERY_MS;
-    pthread_mutex_unlock(&a->lock);
     return may;
 }
 
 void pg_absence_end(struct pg_db *db)
 {
-    pthread_mutex_lock(&db->absence.lock);
+    LOCK_SCOPE(&db->absence.lock);
     db->absence.since_ms = 0;
-    pthread_mutex_unlock(&db->absence.lock);
 }
 
 void pg_absence_note(struct pg_db *db)
 {
     struct pg_absence *a = &db->absence;
-    pthread_mutex_lock(&a->lock);
+    LOCK_SCOPE(&a->lock);
     int64_t now = pg_now_ms();
     if (a->since_ms == 0)
         a->since_ms = now;
     a->next_ms = now + TRY_EVERY_MS;
-    pthread_mutex_unlock(&a->lock);
 }
 
 int64_t pg_absence_lasted_ms(struct pg_db *db)
 {
-    pthread_mutex_lock(&db->absence.lock);
-    int64_t since = db->absence.since_ms;
-    pthread_mutex_unlock(&db->absence.lock);
-    return since ? pg_now_ms() - since : 0;
+    LOCK_SCOPE(&db->absence.lock);
+    return db->absence.since_ms ? pg_now_ms() - db->absence.since_ms : 0;
 }
 
 void pg_db_damaged(struct pg_db *db, const char *why)

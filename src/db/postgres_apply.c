@@ -25,18 +25,6 @@ static bool has_events(const struct pg_writer *w)
     return false;
 }
 
-static void move_slots(struct pg_writer *w, struct pg_group *g)
-{
-    g->count = w->count;
-    for (size_t i = 0; i < w->count; i++) {
-        struct pg_slot *from = &w->slots[i], *to = &g->slots[i];
-        struct event_list room = to->events; /* from an earlier group: it is used again */
-        *to = *from;
-        from->job = NULL;
-        from->events = room;
-    }
-}
-
 void pg_apply(struct pg_writer *w, const struct pg_turn *turn)
 {
     struct pg_apply *a = &w->db->apply;
@@ -46,17 +34,21 @@ void pg_apply(struct pg_writer *w, const struct pg_turn *turn)
         pg_order_leave(&w->db->writers.order, turn);
         return;
     }
-    pthread_mutex_lock(&a->lock);
+    LOCK_SCOPE(&a->lock);
     while (!a->idle)
         pthread_cond_wait(&a->room, &a->lock);
     struct pg_group *g = a->idle;
     a->idle = g->next;
-    move_slots(w, g);
+    for (size_t i = 0; i < w->count; i++) {
+        struct pg_slot told = g->slots[i]; /* the writer uses its list of events again */
+        g->slots[i] = w->slots[i];
+        w->slots[i] = told;
+    }
+    g->count = w->count;
     g->turn = *turn;
     g->next = NULL;
     *a->last = g;
     a->last = &g->next;
-    pthread_mutex_unlock(&a->lock);
     pthread_cond_signal(&a->wake);
 }
 
@@ -65,13 +57,12 @@ void pg_apply(struct pg_writer *w, const struct pg_turn *turn)
 /* All groups that wait, in order; NULL: it stops, and none does. */
 static struct pg_group *take_all(struct pg_apply *a)
 {
-    pthread_mutex_lock(&a->lock);
+    LOCK_SCOPE(&a->lock);
     while (!a->first && !a->stopping)
         pthread_cond_wait(&a->wake, &a->lock);
     struct pg_group *all = a->first;
     a->first = NULL;
     a->last = &a->first;
-    pthread_mutex_unlock(&a->lock);
     return all;
 }
 
@@ -91,17 +82,15 @@ static void *apply_main(void *arg)
     struct pg_apply *a = arg;
     for (struct pg_group *all; (all = take_all(a));) {
         tell_hook(a, all);
-        for (struct pg_group *g = all; g;) {
-            struct pg_group *next = g->next;
+        for (struct pg_group *g = all, *next; g; g = next) {
+            next = g->next;
             for (size_t i = 0; i < g->count; i++)
                 pg_answer(a->db, &g->slots[i]);
             pg_order_leave(&a->db->writers.order, &g->turn);
-            pthread_mutex_lock(&a->lock);
+            LOCK_SCOPE(&a->lock);
             g->next = a->idle;
             a->idle = g;
-            pthread_mutex_unlock(&a->lock);
             pthread_cond_signal(&a->room);
-            g = next;
         }
     }
     return NULL;
@@ -118,8 +107,7 @@ void pg_apply_init(struct pg_apply *a, struct pg_db *db)
     pthread_cond_init(&a->room, NULL);
     for (size_t i = 0; i < PG_APPLY_MAX; i++) {
         struct pg_group *g = &a->groups[i];
-        g->slots = calloc(db->config.group_max, sizeof *g->slots);
-        CHECK(g->slots);
+        g->slots = pg_slots_new(db);
         g->next = a->idle;
         a->idle = g;
     }
@@ -127,11 +115,7 @@ void pg_apply_init(struct pg_apply *a, struct pg_db *db)
 
 enum err pg_apply_start(struct pg_apply *a)
 {
-    if (pthread_create(&a->thread, NULL, apply_main, a) != 0)
-        return ERR_NO_MEMORY;
-    pthread_setname_np(a->thread, "db-apply");
-    a->started = true;
-    return OK;
+    return thread_start(&a->thread, "db-apply", apply_main, a) ? OK : ERR_NO_MEMORY;
 }
 
 void pg_apply_stop(struct pg_apply *a)
@@ -140,18 +124,13 @@ void pg_apply_stop(struct pg_apply *a)
     a->stopping = true;
     pthread_mutex_unlock(&a->lock);
     pthread_cond_signal(&a->wake);
-    if (a->started)
-        pthread_join(a->thread, NULL);
-    a->started = false;
+    thread_join(&a->thread);
 }
 
 void pg_apply_done(struct pg_apply *a)
 {
-    for (size_t i = 0; i < PG_APPLY_MAX; i++) {
-        for (size_t k = 0; k < a->db->config.group_max; k++)
-            event_list_done(&a->groups[i].slots[k].events);
-        free(a->groups[i].slots);
-    }
+    for (size_t i = 0; i < PG_APPLY_MAX; i++)
+        pg_slots_free(a->db, a->groups[i].slots);
     event_list_done(&a->told);
     pthread_cond_destroy(&a->wake);
     pthread_cond_destroy(&a->room);

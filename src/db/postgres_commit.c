@@ -79,7 +79,7 @@ static bool has_turn(const struct pg_order *o, const struct pg_turn *turn)
 
 void pg_order_enter(struct pg_order *o, struct pg_turn *turn)
 {
-    pthread_mutex_lock(&o->lock);
+    LOCK_SCOPE(&o->lock);
     turn->next = NULL;
     *o->last = turn;
     o->last = &turn->next;
@@ -93,15 +93,13 @@ void pg_order_enter(struct pg_order *o, struct pg_turn *turn)
         o->last = at;
     for (size_t i = 0; i < COUNT_OF(o->held.bits); i++)
         o->held.bits[i] |= turn->keys.bits[i];
-    pthread_mutex_unlock(&o->lock);
 }
 
 void pg_order_leave(struct pg_order *o, const struct pg_turn *turn)
 {
-    pthread_mutex_lock(&o->lock);
+    LOCK_SCOPE(&o->lock);
     for (size_t i = 0; i < COUNT_OF(o->held.bits); i++)
         o->held.bits[i] &= ~turn->keys.bits[i];
-    pthread_mutex_unlock(&o->lock);
     pthread_cond_broadcast(&o->left);
 }
 
@@ -134,17 +132,18 @@ struct lost {
     int64_t life;
 };
 
-static struct lost remember(const struct pg_writer *w)
+/* The oldest event that the group stores in the outbox; 0: it stores none. */
+static uint64_t oldest_stored(const struct pg_writer *w)
 {
-    struct lost lost = {
-        .pid = PQbackendPID(w->link.handle), .xid = w->link.xid, .life = w->link.life};
-    for (size_t i = 0; i < w->count && !lost.event; i++) {
+    uint64_t oldest = 0;
+    for (size_t i = 0; i < w->count; i++) {
         const struct event_list *events = &w->slots[i].events;
-        for (size_t k = 0; !w->slots[i].result && k < events->count && !lost.event; k++)
-            if (event_keep(events->items[k].type) == EVENT_STORED)
-                lost.event = events->items[k].id;
+        for (size_t k = 0; !w->slots[i].result && k < events->count; k++)
+            if (event_keep(events->items[k].type) == EVENT_STORED &&
+                (!oldest || events->items[k].id < oldest))
+                oldest = events->items[k].id;
     }
-    return lost;
+    return oldest;
 }
 
 /* "Committed", in another life: ours, or another transaction's with the same id? */
@@ -213,15 +212,8 @@ void pg_ids_reach(struct pg_writer *w)
  * to the server's time and the transaction begun before any id is given. */
 static bool is_too_early(struct pg_writer *w, struct pg_tx *tx)
 {
-    uint64_t oldest = UINT64_MAX;
-    for (size_t i = 0; i < w->count; i++) {
-        const struct event_list *events = &w->slots[i].events;
-        for (size_t k = 0; !w->slots[i].result && k < events->count; k++)
-            if (event_keep(events->items[k].type) == EVENT_STORED && events->items[k].id < oldest)
-                oldest = events->items[k].id;
-    }
-    int64_t begun_ms = w->link.begun_ms;
-    if (oldest == UINT64_MAX || id_time_ms(oldest) >= begun_ms - PG_EARLY_MS)
+    uint64_t oldest = oldest_stored(w);
+    if (!oldest || id_time_ms(oldest) >= w->link.begun_ms - PG_EARLY_MS)
         return false;
     pg_ids_reach(w);
     w->begins_first = PG_BEGINS_FIRST;
@@ -229,16 +221,9 @@ static bool is_too_early(struct pg_writer *w, struct pg_tx *tx)
     return true;
 }
 
-static enum pg_end end_of(const struct pg_tx *tx)
+enum pg_end pg_end_of(enum pg_trouble trouble)
 {
-    switch (tx->trouble) {
-    case PG_CONTENTION:
-        return PG_AGAIN_LATER;
-    case PG_LOST:
-        return PG_AGAIN_NEW;
-    default:
-        return PG_APART;
-    }
+    return trouble == PG_CONTENTION ? PG_AGAIN_LATER : trouble == PG_LOST ? PG_AGAIN_NEW : PG_APART;
 }
 
 static enum pg_end committed(struct pg_writer *w)
@@ -252,24 +237,20 @@ static enum pg_end committed(struct pg_writer *w)
 static enum pg_end send_commit(struct pg_writer *w, struct pg_tx *tx)
 {
     struct pg_link *l = &w->link;
-    struct lost lost = remember(w);
+    struct lost lost = {
+        .pid = PQbackendPID(l->handle), .xid = l->xid, .event = oldest_stored(w), .life = l->life};
     FAULT(db_before_commit);
-    if (pg_link_commit(l))
+    if (pg_link_send(l, "COMMIT", PG_SENT_COMMIT))
         pg_link_settle(l);
     if (pg_tx_take_failure(tx) == OK)
         return committed(w);
     /* Without an id nothing was written, and running it again is right in any case. With one, not
      * even a word of the server (that it is shutting down) says what it did before. */
     if (tx->trouble != PG_LOST || lost.xid == 0)
-        return end_of(tx);
-    switch (look_up(w, &lost)) {
-    case COMMITTED:
-        return committed(w);
-    case ABORTED:
-        return PG_AGAIN_NEW;
-    case UNKNOWN:
-        break;
-    }
+        return pg_end_of(tx->trouble);
+    enum fate fate = look_up(w, &lost);
+    if (fate != UNKNOWN)
+        return fate == COMMITTED ? committed(w) : PG_AGAIN_NEW;
     for (size_t i = 0; i < w->count; i++) {
         w->slots[i].result = ERR_UNKNOWN_COMMIT;
         w->slots[i].job->detail[0] = '\0';
@@ -288,10 +269,8 @@ enum pg_end pg_commit(struct pg_writer *w, struct pg_tx *tx)
         succeeded++;
         pg_keys_add(&turn.keys, &w->slots[i].events);
     }
-    if (tx->unasked && pg_tx_settle(tx))
-        return end_of(tx);
-    if (is_too_early(w, tx))
-        return end_of(tx);
+    if ((tx->unasked && pg_tx_settle(tx)) || is_too_early(w, tx))
+        return pg_end_of(tx->trouble);
     if (succeeded == 0 || !tx->begun) {
         pg_tx_roll_back(tx);
         pg_apply(w, &(struct pg_turn){0});

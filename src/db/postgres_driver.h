@@ -21,6 +21,7 @@
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/rand.h"
+#include "base/sync.h"
 #include "db/idle.h"
 #include "db/postgres.h"
 #include "db/schema.h"
@@ -71,12 +72,12 @@ struct pg_statement_slot {
 
 enum pg_sent_kind {
     PG_SENT_CONTROL, /* BEGIN and the like, and PREPARE */
-    PG_SENT_COMMIT,
-    PG_SENT_WRITE, /* a statement without rows */
-    PG_SENT_XID,   /* the transaction's own id */
-    PG_SENT_TIME,  /* the server's time when the transaction had begun */
-    PG_SENT_QUERY, /* a statement with rows: its reader takes them */
-    PG_SENT_FIRST, /* the same of a job that has not begun: kept for it */
+    PG_SENT_COMMIT,  /* that it was undone instead is a failure */
+    PG_SENT_WRITE,   /* a statement without rows */
+    PG_SENT_XID,     /* the transaction's own id */
+    PG_SENT_TIME,    /* the server's time when the transaction had begun */
+    PG_SENT_QUERY,   /* a statement with rows: its reader takes them */
+    PG_SENT_FIRST,   /* the same of a job that has not begun: kept for it */
     PG_SENT_SYNC
 };
 
@@ -132,9 +133,9 @@ void pg_link_note_life(struct pg_link *l);
 /* Notes what was sent. False: no room, or the connection failed. */
 bool pg_link_note(struct pg_link *l, int sent, enum pg_sent_kind kind, struct pg_statement *s);
 /* Sends one of our own fixed texts; its answer is read by the next synchronization. */
-bool pg_link_control(struct pg_link *l, const char *sql);
-bool pg_link_commit(struct pg_link *l); /* the same; that it was undone instead is a failure */
-bool pg_link_sync(struct pg_link *l);   /* sends what is waiting, and a synchronization point */
+bool pg_link_send(struct pg_link *l, const char *sql, enum pg_sent_kind kind);
+bool pg_link_control(struct pg_link *l, const char *sql); /* BEGIN and the like */
+bool pg_link_sync(struct pg_link *l); /* sends what is waiting, and a synchronization point */
 /* Reads answers up to a query's rows (for which l->streaming must be set) or to the end. False: the
  * connection is lost. What failed is in l->failed. */
 bool pg_link_settle(struct pg_link *l);
@@ -231,7 +232,7 @@ struct pg_rows {
 
 struct pg_rows *pg_rows_open(struct pg_tx *tx);
 /* The query is sent: waits for its first row, or for all of them. */
-enum err pg_rows_start(struct pg_rows *r, bool streamed, bool careful);
+enum err pg_rows_start(struct pg_rows *r, bool streamed);
 /* Instead: rows that are there already. */
 void pg_rows_put(struct pg_rows *r, PGresult *result);
 void pg_rows_close(struct pg_rows *r);
@@ -280,11 +281,13 @@ struct pg_slot {
     PGresult *first_result; /* by a first statement that was run ahead; NULL: it was not */
 };
 
+struct pg_slot *pg_slots_new(const struct pg_db *db); /* group_max of them */
+void pg_slots_free(const struct pg_db *db, struct pg_slot *slots);
+
 struct pg_writer {
     struct pg_db *db;
     struct pg_link link;
-    pthread_t thread;
-    bool started;
+    struct thread thread;
     struct rand jitter;
     size_t begins_first;   /* so many transactions wait for their BEGIN before they run a job */
     struct pg_slot *slots; /* group_max of them */
@@ -327,6 +330,8 @@ enum pg_end {
     PG_APART        /* one of the jobs failed in a way that the others must not share */
 };
 
+/* How a transaction that failed is tried again. */
+enum pg_end pg_end_of(enum pg_trouble trouble);
 /* Commits what the transaction did and tells the slots' jobs; or says why not. */
 enum pg_end pg_commit(struct pg_writer *w, struct pg_tx *tx);
 void pg_answer(struct pg_db *db, struct pg_slot *slot);
@@ -347,8 +352,7 @@ struct pg_group {
 
 struct pg_apply {
     struct pg_db *db;
-    pthread_t thread;
-    bool started;
+    struct thread thread;
     struct event_list told; /* scratch: the events of one call of the hook */
     struct pg_group groups[PG_APPLY_MAX];
     pthread_mutex_t lock; /* guards what follows */

@@ -28,54 +28,58 @@ static bool begins(const char *state, const char *with)
     return strncmp(state, with, strlen(with)) == 0;
 }
 
-/* Connections end with these; the last two are prepared statements that the server no longer has,
- * or not in the form of before, which a new connection prepares anew. */
-static bool is_loss(const char *state)
+/* What the states mean, by how they begin; the first row that fits counts. */
+static const struct meaning {
+    const char *state;
+    enum err kind;
+    enum pg_trouble trouble;
+} meanings[] = {
+    {"08P01", ERR_INTERNAL, PG_REFUSED}, /* our mistake, such as a wrong number of parameters */
+    {"08", ERR_UNAVAILABLE, PG_LOST},
+    {"57P0", ERR_UNAVAILABLE, PG_LOST},
+    {"25P03", ERR_UNAVAILABLE, PG_LOST},
+    {"26000", ERR_UNAVAILABLE, PG_LOST}, /* a prepared statement is gone, or has another form: */
+    {"0A000", ERR_UNAVAILABLE, PG_LOST}, /* a new connection prepares it again */
+    {"40001", ERR_UNAVAILABLE, PG_CONTENTION},
+    {"40P01", ERR_UNAVAILABLE, PG_CONTENTION},
+    {"55P03", ERR_UNAVAILABLE, PG_CONTENTION},
+    {"23505", ERR_CONFLICT, PG_CONFLICT},
+    {"25006", ERR_UNAVAILABLE, PG_REFUSED}, /* read-only */
+    {"53100", ERR_STORAGE_FULL, PG_REFUSED},
+    {"53200", ERR_NO_MEMORY, PG_REFUSED},
+    {"57014", ERR_TIMEOUT, PG_REFUSED},
+    {"54", ERR_TOO_LARGE, PG_REFUSED},
+    {"22021", ERR_INVALID, PG_REFUSED}, /* text that is not UTF-8 */
+    {"53", ERR_UNAVAILABLE, PG_REFUSED},
+    {"40", ERR_UNAVAILABLE, PG_REFUSED},
+    {"55", ERR_UNAVAILABLE, PG_REFUSED},
+    {"28", ERR_UNAVAILABLE, PG_REFUSED},
+    {"3D", ERR_UNAVAILABLE, PG_REFUSED},
+    {"57", ERR_UNAVAILABLE, PG_REFUSED},
+    {"XX001", ERR_STORAGE_FAILED, PG_REFUSED},
+    {"XX002", ERR_STORAGE_FAILED, PG_REFUSED},
+    {"", ERR_INTERNAL, PG_REFUSED},
+};
+
+static struct meaning meaning_of(const struct pg_failure *f)
 {
-    static const char *const losses[] = {"08",    "57P01", "57P02", "57P03", "57P04",
-                                         "57P05", "25P03", "26000", "0A000"};
-    if (!state[0])
-        return true;
-    if (begins(state, "08P01")) /* our own mistake, such as a wrong number of parameters */
-        return false;
-    for (size_t i = 0; i < COUNT_OF(losses); i++)
-        if (begins(state, losses[i]))
-            return true;
-    return false;
+    const struct meaning *m = meanings;
+    if (!f->state[0]) /* libpq's own words: the connection failed */
+        return (struct meaning){"", ERR_UNAVAILABLE, PG_LOST};
+    while (!begins(f->state, m->state))
+        m++;
+    return *m;
 }
 
 enum pg_trouble pg_failure_trouble(const struct pg_failure *f)
 {
-    if (is_loss(f->state))
-        return PG_LOST;
-    if (begins(f->state, "40001") || begins(f->state, "40P01") || begins(f->state, "55P03"))
-        return PG_CONTENTION;
-    return begins(f->state, "23505") ? PG_CONFLICT : PG_REFUSED;
+    return meaning_of(f).trouble;
 }
 
+/* A reader's connections are read-only by our own wish, a writer's only by the server's. */
 enum err pg_failure_kind(const struct pg_failure *f, enum pg_role role)
 {
-    static const struct {
-        const char *state;
-        enum err kind;
-    } kinds[] = {
-        {"23505", ERR_CONFLICT},       {"53100", ERR_STORAGE_FULL},
-        {"53200", ERR_NO_MEMORY},      {"57014", ERR_TIMEOUT},
-        {"54", ERR_TOO_LARGE},         {"22021", ERR_INVALID}, /* text that is not UTF-8 */
-        {"53", ERR_UNAVAILABLE},       {"40", ERR_UNAVAILABLE},
-        {"55", ERR_UNAVAILABLE},       {"28", ERR_UNAVAILABLE},
-        {"3D", ERR_UNAVAILABLE},       {"57", ERR_UNAVAILABLE},
-        {"XX001", ERR_STORAGE_FAILED}, {"XX002", ERR_STORAGE_FAILED},
-    };
-    if (is_loss(f->state))
-        return ERR_UNAVAILABLE;
-    /* A reader's connections are read-only by our own wish, a writer's only by the server's. */
-    if (begins(f->state, "25006"))
-        return role == PG_WRITER ? ERR_UNAVAILABLE : ERR_INTERNAL;
-    for (size_t i = 0; i < COUNT_OF(kinds); i++)
-        if (begins(f->state, kinds[i].state))
-            return kinds[i].kind;
-    return ERR_INTERNAL;
+    return role == PG_READER && begins(f->state, "25006") ? ERR_INTERNAL : meaning_of(f).kind;
 }
 
 void pg_failure_describe(const struct pg_failure *f, char detail[TX_DETAIL_MAX])
@@ -122,8 +126,7 @@ void pg_link_take_failure(struct pg_link *l, const PGresult *result)
     const char *message = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
     snprintf(l->failure.state, sizeof l->failure.state, "%s", state ? state : "");
     copy_message(&l->failure, message ? message : PQresultErrorMessage(result));
-    if (is_loss(l->failure.state))
-        l->lost = true;
+    l->lost |= pg_failure_trouble(&l->failure) == PG_LOST;
     if (pg_failure_kind(&l->failure, l->role) == ERR_STORAGE_FAILED)
         pg_db_damaged(l->db, l->failure.message);
 }
@@ -204,7 +207,7 @@ bool pg_link_note(struct pg_link *l, int sent, enum pg_sent_kind kind, struct pg
     return true;
 }
 
-static bool send_text(struct pg_link *l, const char *sql, enum pg_sent_kind kind)
+bool pg_link_send(struct pg_link *l, const char *sql, enum pg_sent_kind kind)
 {
     if (l->lost)
         return false;
@@ -214,12 +217,7 @@ static bool send_text(struct pg_link *l, const char *sql, enum pg_sent_kind kind
 
 bool pg_link_control(struct pg_link *l, const char *sql)
 {
-    return send_text(l, sql, PG_SENT_CONTROL);
-}
-
-bool pg_link_commit(struct pg_link *l)
-{
-    return send_text(l, "COMMIT", PG_SENT_COMMIT);
+    return pg_link_send(l, sql, PG_SENT_CONTROL);
 }
 
 bool pg_link_sync(struct pg_link *l)

@@ -114,20 +114,7 @@ static void show(struct pg_rows *r, PGresult *result)
     r->row_count = result ? PQntuples(result) : 0;
 }
 
-/* A conflict under a savepoint: back to it, and the transaction goes on. */
-static enum err go_back(struct pg_tx *tx)
-{
-    struct pg_link *l = tx->link;
-    tx->poison = OK;
-    tx->trouble = PG_FINE;
-    tx->base.detail[0] = '\0';
-    tx->unasked = l->xid == 0;
-    if (!pg_link_control(l, "ROLLBACK TO one") || !pg_link_control(l, "RELEASE one"))
-        pg_tx_lose(tx);
-    return tx->poison ? tx->poison : ERR_CONFLICT;
-}
-
-enum err pg_rows_start(struct pg_rows *r, bool streamed, bool careful)
+enum err pg_rows_start(struct pg_rows *r, bool streamed)
 {
     struct pg_link *l = r->tx->link;
     l->streaming = r;
@@ -146,8 +133,6 @@ enum err pg_rows_start(struct pg_rows *r, bool streamed, bool careful)
         PGresult *end = take_result(r); /* only the end is left to read */
         CHECK(!end);
     }
-    if (r->error && careful && r->tx->trouble == PG_CONFLICT)
-        r->error = go_back(r->tx);
     return r->error;
 }
 

@@ -352,24 +352,31 @@ static struct pg_statement *open_statement(struct pg_tx *tx, const char *sql, si
     return find(l, sql);
 }
 
-/* A write under a savepoint: a taken key undoes it alone. */
-static enum err exec_carefully(struct pg_tx *tx, struct pg_statement *s,
-                               const struct db_value *args, size_t n)
+/* Sends a statement and ends the round. A write that is `careful` has a savepoint. */
+static enum err send_round(struct pg_tx *tx, struct pg_statement *s, const struct db_value *args,
+                           size_t n, enum pg_sent_kind kind, bool careful)
 {
     struct pg_link *l = tx->link;
-    if (!begin(tx) || !pg_link_control(l, "SAVEPOINT one"))
+    if (careful && (!begin(tx) || !pg_link_control(l, "SAVEPOINT one")))
         pg_tx_lose(tx);
-    enum err e = tx->poison ? tx->poison : send_statement(tx, s, args, n, PG_SENT_WRITE);
+    enum err e = tx->poison ? tx->poison : send_statement(tx, s, args, n, kind);
     if (e) /* by us: the savepoint alone is on its way, which harms nobody */
         return e;
-    if (!pg_link_control(l, "RELEASE one"))
+    if (careful && !pg_link_control(l, "RELEASE one"))
         pg_tx_lose(tx);
-    if (end_round(tx))
-        return tx->poison;
-    pg_link_settle(l);
-    if (l->lost || !l->failed || pg_failure_trouble(&l->failure) != PG_CONFLICT)
-        return pg_tx_take_failure(tx);
-    l->failed = false;
+    return tx->poison ? tx->poison : end_round(tx);
+}
+
+/* After a write under a savepoint failed: a taken key undoes it alone, and the transaction goes on.
+ */
+static enum err go_back(struct pg_tx *tx, enum err e)
+{
+    struct pg_link *l = tx->link;
+    if (tx->trouble != PG_CONFLICT)
+        return e;
+    tx->poison = OK;
+    tx->trouble = PG_FINE;
+    tx->base.detail[0] = '\0';
     tx->unasked = l->xid == 0;
     if (!pg_link_control(l, "ROLLBACK TO one") || !pg_link_control(l, "RELEASE one"))
         pg_tx_lose(tx);
@@ -456,23 +463,25 @@ enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_val
         return tx->poison;
     enum err e;
     bool wrote_before = tx->wrote, begun_before = tx->begun;
-    if (tx->careful && s->is_write) {
-        e = exec_carefully(tx, s, args, n);
-    } else {
+    bool careful = tx->careful && s->is_write;
+    if (base->writable && s->is_write && !careful && !changed &&
+        tx->deferred + 1 < PG_DEFERRED_MAX) {
         e = send_statement(tx, s, args, n, PG_SENT_WRITE);
         if (e)
             return e;
         tx->deferred++;
-        if (base->writable && !changed && tx->deferred < PG_DEFERRED_MAX && s->is_write) {
-            /* The answer can wait; that the transaction begins cannot. */
-            if (!begun_before && PQflush(tx->link->handle) < 0)
-                pg_tx_lose(tx);
-            return tx->poison;
-        }
-        if (!end_round(tx))
-            pg_link_settle(tx->link);
-        e = pg_tx_take_failure(tx);
+        /* The answer can wait; that the transaction begins cannot. */
+        if (!begun_before && PQflush(tx->link->handle) < 0)
+            pg_tx_lose(tx);
+        return tx->poison;
     }
+    e = send_round(tx, s, args, n, PG_SENT_WRITE, careful);
+    if (e)
+        return e;
+    pg_link_settle(tx->link);
+    e = pg_tx_take_failure(tx);
+    if (careful)
+        e = go_back(tx, e);
     if (!e && changed)
         *changed = tx->link->changed;
     if (!e && tx->link->changed == 0)
@@ -496,7 +505,6 @@ enum err pg_statement_query(struct tx *base, const char *sql, const struct db_va
                             struct db_rows *rows)
 {
     struct pg_tx *tx = (struct pg_tx *)base;
-    struct pg_link *l = tx->link;
     *rows = (struct db_rows){.tx = base};
     if (tx->first_result && !tx->poison && is_first(tx, sql, args, n))
         return take_first(tx, rows);
@@ -507,19 +515,14 @@ enum err pg_statement_query(struct tx *base, const char *sql, const struct db_va
     if (!s)
         return rows->error;
     bool careful = tx->careful && s->is_write, wrote_before = tx->wrote;
-    if (careful && (!begin(tx) || !pg_link_control(l, "SAVEPOINT one")))
-        pg_tx_lose(tx);
-    rows->error = tx->poison ? tx->poison : send_statement(tx, s, args, n, PG_SENT_QUERY);
-    if (rows->error)
-        return rows->error;
-    if (careful && !pg_link_control(l, "RELEASE one"))
-        pg_tx_lose(tx);
-    rows->error = tx->poison ? tx->poison : end_round(tx);
+    rows->error = send_round(tx, s, args, n, PG_SENT_QUERY, careful);
     if (rows->error)
         return rows->error;
     struct pg_rows *r = pg_rows_open(tx);
     rows->statement = r;
-    rows->error = pg_rows_start(r, !is_small(s, args), careful);
+    rows->error = pg_rows_start(r, !is_small(s, args));
+    if (rows->error && careful)
+        rows->error = go_back(tx, rows->error);
     if (!rows->error && r->kept_count == 0)
         tx->wrote = wrote_before; /* a write returns a row for each that it changed */
     if (rows->error) {

@@ -16,11 +16,8 @@ void pg_tx_next_job(struct pg_tx *tx)
 
 void pg_tx_begin(struct pg_tx *tx, struct pg_link *l, bool writable)
 {
-    *tx = (struct pg_tx){.link = l};
-    tx->base.db = &l->db->base;
-    tx->base.ids = l->db->base.ids;
-    tx->base.writable = writable;
-    pg_tx_next_job(tx);
+    *tx = (struct pg_tx){.base = {.db = &l->db->base, .ids = l->db->base.ids, .writable = writable},
+                         .link = l};
 }
 
 enum err pg_tx_end_job(struct pg_tx *tx, enum err result)

@@ -162,7 +162,7 @@ static bool enter_with_job(struct pg_writer *w, size_t *share)
 /* For another try; alone: with nobody else inside. */
 static void enter_again(struct pg_writers *all, bool alone)
 {
-    pthread_mutex_lock(&all->lock);
+    LOCK_SCOPE(&all->lock);
     if (alone) {
         all->alone_waiting++;
         while (all->alone || all->inside > 0)
@@ -174,7 +174,6 @@ static void enter_again(struct pg_writers *all, bool alone)
             pthread_cond_wait(&all->room, &all->lock);
     }
     all->inside++;
-    pthread_mutex_unlock(&all->lock);
 }
 
 static void leave(struct pg_writers *all, bool contended)
@@ -266,12 +265,8 @@ static enum pg_end give_up(struct pg_writer *w, struct pg_tx *tx, bool *careful)
     enum pg_trouble trouble = tx->trouble;
     pg_tx_roll_back(tx);
     forget_first(w);
-    if (trouble == PG_CONTENTION)
-        return PG_AGAIN_LATER;
-    if (trouble == PG_LOST)
-        return PG_AGAIN_NEW;
-    if (w->count > 1)
-        return PG_APART;
+    if (pg_end_of(trouble) != PG_APART || w->count > 1)
+        return pg_end_of(trouble);
     if (trouble == PG_CONFLICT && !*careful) {
         *careful = true;
         return PG_APART;
@@ -413,6 +408,20 @@ static void *writer_main(void *arg)
 
 /* ---- life cycle ---- */
 
+struct pg_slot *pg_slots_new(const struct pg_db *db)
+{
+    struct pg_slot *slots = calloc(db->config.group_max, sizeof *slots);
+    CHECK(slots);
+    return slots;
+}
+
+void pg_slots_free(const struct pg_db *db, struct pg_slot *slots)
+{
+    for (size_t i = 0; i < db->config.group_max; i++)
+        event_list_done(&slots[i].events);
+    free(slots);
+}
+
 void pg_writers_init(struct pg_writers *all, struct pg_db *db)
 {
     *all = (struct pg_writers){.db = db, .count = (size_t)db->config.writers};
@@ -429,19 +438,15 @@ void pg_writers_init(struct pg_writers *all, struct pg_db *db)
         w->db = db;
         pg_link_init(&w->link, db, PG_WRITER);
         rand_seed(&w->jitter, (uint64_t)(uintptr_t)w ^ (uint64_t)pg_now_ms());
-        w->slots = calloc(db->config.group_max, sizeof *w->slots);
-        CHECK(w->slots);
+        w->slots = pg_slots_new(db);
     }
 }
 
 enum err pg_writers_start(struct pg_writers *all)
 {
     for (size_t i = 0; i < all->count; i++) {
-        struct pg_writer *w = &all->list[i];
-        if (pthread_create(&w->thread, NULL, writer_main, w) != 0)
+        if (!thread_start(&all->list[i].thread, "db-writer", writer_main, &all->list[i]))
             return ERR_NO_MEMORY;
-        pthread_setname_np(w->thread, "db-writer");
-        w->started = true;
     }
     return OK;
 }
@@ -452,21 +457,15 @@ void pg_writers_stop(struct pg_writers *all)
     all->stopping = true;
     pthread_mutex_unlock(&all->lock);
     pthread_cond_broadcast(&all->wake);
-    for (size_t i = 0; i < all->count; i++) {
-        if (all->list[i].started)
-            pthread_join(all->list[i].thread, NULL);
-        all->list[i].started = false;
-    }
+    for (size_t i = 0; i < all->count; i++)
+        thread_join(&all->list[i].thread);
 }
 
 void pg_writers_done(struct pg_writers *all)
 {
     for (size_t i = 0; i < all->count; i++) {
-        struct pg_writer *w = &all->list[i];
-        pg_link_done(&w->link);
-        for (size_t k = 0; k < all->db->config.group_max; k++)
-            event_list_done(&w->slots[k].events);
-        free(w->slots);
+        pg_link_done(&all->list[i].link);
+        pg_slots_free(all->db, all->list[i].slots);
     }
     free(all->list);
     pg_order_done(&all->order);

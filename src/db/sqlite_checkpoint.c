@@ -80,34 +80,28 @@ static enum err checkpoint(struct checkpointer *k)
     if (e)
         return e;
     bool large = atomic_load(&k->wal_bytes) > k->db->config.wal_limit_bytes;
-    pthread_mutex_lock(&k->turn);
-    pthread_mutex_lock(&k->gate);
-    pthread_mutex_unlock(&k->turn);
+    checkpointer_enter(k);
     e = pass(k, large ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, &rest);
-    pthread_mutex_unlock(&k->gate);
+    checkpointer_leave(k);
     return e;
 }
 
 /* Waits until a round is wanted; false when stopping. */
 static bool await_work(struct checkpointer *k)
 {
-    pthread_mutex_lock(&k->lock);
+    LOCK_SCOPE(&k->lock);
     while (!k->wanted && !k->stopping)
         pthread_cond_wait(&k->wake, &k->lock);
     k->wanted = false;
-    bool stopping = k->stopping;
-    pthread_mutex_unlock(&k->lock);
-    return !stopping;
+    return !k->stopping;
 }
 
 static void pause_before_retry(struct checkpointer *k)
 {
     struct timespec until = cond_deadline(RETRY_MS);
-    pthread_mutex_lock(&k->lock);
-    int waited = 0;
-    while (!k->stopping && waited != ETIMEDOUT)
-        waited = pthread_cond_timedwait(&k->wake, &k->lock, &until);
-    pthread_mutex_unlock(&k->lock);
+    LOCK_SCOPE(&k->lock);
+    while (!k->stopping && pthread_cond_timedwait(&k->wake, &k->lock, &until) != ETIMEDOUT)
+        ;
 }
 
 static void *checkpointer_main(void *arg)
@@ -123,12 +117,9 @@ static void *checkpointer_main(void *arg)
 
 void checkpointer_want(struct checkpointer *k)
 {
-    pthread_mutex_lock(&k->lock);
-    bool wake = !k->wanted;
+    LOCK_SCOPE(&k->lock);
     k->wanted = true;
-    pthread_mutex_unlock(&k->lock);
-    if (wake)
-        pthread_cond_signal(&k->wake);
+    pthread_cond_signal(&k->wake);
 }
 
 /* A round is wanted for each quarter of the limit that the log grows by: while a reader keeps it
@@ -191,11 +182,7 @@ enum err checkpointer_open(struct checkpointer *k, struct connection *writer,
 
 enum err checkpointer_start(struct checkpointer *k)
 {
-    if (pthread_create(&k->thread, NULL, checkpointer_main, k) != 0)
-        return ERR_NO_MEMORY;
-    pthread_setname_np(k->thread, "db-checkpoint");
-    k->started = true;
-    return OK;
+    return thread_start(&k->thread, "db-checkpoint", checkpointer_main, k) ? OK : ERR_NO_MEMORY;
 }
 
 void checkpointer_stop(struct checkpointer *k)
@@ -204,9 +191,7 @@ void checkpointer_stop(struct checkpointer *k)
     k->stopping = true;
     pthread_mutex_unlock(&k->lock);
     pthread_cond_signal(&k->wake);
-    if (k->started)
-        pthread_join(k->thread, NULL);
-    k->started = false;
+    thread_join(&k->thread);
 }
 
 void checkpointer_done(struct checkpointer *k)

@@ -20,7 +20,7 @@
 #include "base/check.h"
 #include "db/sqlite_driver.h"
 
-enum { BUSY_WAIT_MS = 5000 };
+enum { BUSY_WAIT_MS = 5000, SMALL_CACHE_KB = 2000 };
 
 /* Statistics of SQLite's allocator take one lock for the whole process at each allocation; nobody
  * reads them. Ignored when somebody has already initialized the library. */
@@ -39,46 +39,38 @@ static bool is_want_of_space(int system_error)
 
 enum err connection_error(const struct connection *c, int code)
 {
-    switch (code) {
-    case SQLITE_OK:
-    case SQLITE_ROW:
-    case SQLITE_DONE:
-        return OK;
-    case SQLITE_CONSTRAINT_UNIQUE:
-    case SQLITE_CONSTRAINT_PRIMARYKEY:
-    case SQLITE_CONSTRAINT_ROWID:
-        return ERR_CONFLICT;
-    case SQLITE_IOERR_FSYNC:
-    case SQLITE_IOERR_DIR_FSYNC:
-        return ERR_STORAGE_FAILED;
-    case SQLITE_IOERR_SHMSIZE: /* the log's index in shared memory could not grow; nothing of it is
-                                  data */
-        return ERR_STORAGE_FULL;
-    case SQLITE_IOERR_NOMEM:
-        return ERR_NO_MEMORY;
-    default:
-        break;
-    }
-    switch (code & 0xff) {
-    case SQLITE_FULL:
-        return ERR_STORAGE_FULL;
-    case SQLITE_IOERR:
-        return is_want_of_space(sqlite3_system_errno(c->handle)) ? ERR_STORAGE_FULL
-                                                                 : ERR_STORAGE_FAILED;
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-    case SQLITE_CANTOPEN:
-        return ERR_STORAGE_FAILED;
-    case SQLITE_NOMEM:
-        return ERR_NO_MEMORY;
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-        return ERR_UNAVAILABLE;
-    case SQLITE_TOOBIG:
-        return ERR_TOO_LARGE;
-    default:
+    /* The first row that is the code, or its primary code, counts. */
+    static const struct {
+        int code;
+        enum err kind;
+    } kinds[] = {
+        {SQLITE_OK, OK},
+        {SQLITE_ROW, OK},
+        {SQLITE_DONE, OK},
+        {SQLITE_CONSTRAINT_UNIQUE, ERR_CONFLICT},
+        {SQLITE_CONSTRAINT_PRIMARYKEY, ERR_CONFLICT},
+        {SQLITE_CONSTRAINT_ROWID, ERR_CONFLICT},
+        {SQLITE_IOERR_FSYNC, ERR_STORAGE_FAILED},
+        {SQLITE_IOERR_DIR_FSYNC, ERR_STORAGE_FAILED},
+        {SQLITE_IOERR_SHMSIZE, ERR_STORAGE_FULL}, /* the log's index: nothing of it is data */
+        {SQLITE_IOERR_NOMEM, ERR_NO_MEMORY},
+        {SQLITE_IOERR, ERR_STORAGE_FAILED}, /* or full: see below */
+        {SQLITE_FULL, ERR_STORAGE_FULL},
+        {SQLITE_CORRUPT, ERR_STORAGE_FAILED},
+        {SQLITE_NOTADB, ERR_STORAGE_FAILED},
+        {SQLITE_CANTOPEN, ERR_STORAGE_FAILED},
+        {SQLITE_NOMEM, ERR_NO_MEMORY},
+        {SQLITE_BUSY, ERR_UNAVAILABLE},
+        {SQLITE_LOCKED, ERR_UNAVAILABLE},
+        {SQLITE_TOOBIG, ERR_TOO_LARGE},
+    };
+    size_t i = 0;
+    while (i < COUNT_OF(kinds) && kinds[i].code != code && kinds[i].code != (code & 0xff))
+        i++;
+    if (i == COUNT_OF(kinds))
         return ERR_INTERNAL;
-    }
+    bool full = kinds[i].code == SQLITE_IOERR && is_want_of_space(sqlite3_system_errno(c->handle));
+    return full ? ERR_STORAGE_FULL : kinds[i].kind;
 }
 
 enum err connection_fail(const struct connection *c, int code, const char *what,
@@ -119,38 +111,28 @@ int connection_ask(struct connection *c, const char *sql, int64_t *number, char 
     return code == SQLITE_ROW || code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
-static int run_format(struct connection *c, const char *format, int64_t value)
-{
-    char sql[80];
-    snprintf(sql, sizeof sql, format, (long long)value);
-    return connection_run(c, sql);
-}
-
 /* What holds for the connection only; what is written into the file (page size, WAL) is the
- * schema's part. */
+ * schema's part. Savepoints copy pages aside: in memory, or each group would write a temporary
+ * file. The checkpointer alone moves the log into the file. */
 static int apply_settings(struct connection *c, const struct sqlite_config *config,
                           enum connection_role role)
 {
+    bool works = role == CONNECTION_WRITER || role == CONNECTION_READER;
+    bool reads = role == CONNECTION_READER || role == CONNECTION_BACKUP;
+    char sql[320];
     int code = sqlite3_busy_timeout(c->handle, BUSY_WAIT_MS);
     sqlite3_extended_result_codes(c->handle, 1);
     sqlite3_db_config(c->handle, SQLITE_DBCONFIG_DQS_DML, 0, NULL);
     sqlite3_db_config(c->handle, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);
     sqlite3_db_config(c->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(c->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
-    if (code == SQLITE_OK)
-        code = connection_run(c, "PRAGMA synchronous = FULL");
-    /* Savepoints copy pages aside; in memory, or each group would write a temporary file. */
-    if (code == SQLITE_OK)
-        code = connection_run(c, "PRAGMA temp_store = MEMORY");
-    if (code == SQLITE_OK && (role == CONNECTION_WRITER || role == CONNECTION_READER))
-        code = run_format(c, "PRAGMA cache_size = -%lld", config->cache_bytes / 1024);
-    if (code == SQLITE_OK && role == CONNECTION_WRITER)
-        code = connection_run(c, "PRAGMA wal_autocheckpoint = 0");
-    if (code == SQLITE_OK && (role == CONNECTION_WRITER || role == CONNECTION_CHECKPOINT))
-        code = run_format(c, "PRAGMA journal_size_limit = %lld", config->wal_limit_bytes);
-    if (code == SQLITE_OK && (role == CONNECTION_READER || role == CONNECTION_BACKUP))
-        code = connection_run(c, "PRAGMA query_only = ON");
-    return code;
+    snprintf(sql, sizeof sql,
+             "PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -%lld; "
+             "PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = %lld; "
+             "PRAGMA query_only = %d",
+             works ? (long long)config->cache_bytes / 1024 : SMALL_CACHE_KB,
+             (long long)config->wal_limit_bytes, reads);
+    return code == SQLITE_OK ? connection_run(c, sql) : code;
 }
 
 enum err connection_refuse_unwritable(const char *path, char detail[TX_DETAIL_MAX])

@@ -18,6 +18,7 @@
 
 #include "base/buf.h"
 #include "base/map.h"
+#include "base/sync.h"
 #include "db/idle.h"
 #include "db/schema.h"
 #include "db/sqlite.h"
@@ -128,8 +129,7 @@ struct group_slot {
 struct writer {
     struct sqlite_db *db;
     struct connection connection;
-    pthread_t thread;
-    bool started;
+    struct thread thread;
 
     pthread_mutex_t lock; /* guards what follows, up to `failed` */
     pthread_cond_t wake;
@@ -162,15 +162,14 @@ void writer_fail(struct writer *w, const char *why);
 struct checkpointer {
     struct sqlite_db *db;
     struct connection connection;
-    pthread_t thread;
-    bool started;
+    struct thread thread;
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool wanted, stopping;
 
-    /* The writer is inside `gate` from BEGIN to COMMIT. Whoever wants the gate waits for it holding
-     * `turn`, so that a writer with a full queue cannot take it again and again. */
+    /* The writer is inside `gate` from BEGIN to COMMIT. A thread that wants the gate waits for it
+     * holding `turn`, so that a writer with a full queue cannot take it again and again. */
     pthread_mutex_t turn, gate;
 
     int64_t frame_bytes;       /* a page and its header in the log */

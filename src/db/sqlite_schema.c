@@ -106,41 +106,31 @@ enum err schema_prepare(struct connection *c, const char *path, const struct sch
 
 /* ---- ids ---- */
 
-/* Positions in the stream of events (the done watermark) are kept in meta. Events that were
- * delivered and trimmed are known only by them, and a new event below such a mark would count as
- * delivered.
- */
-static int raise_from_meta(struct connection *c, struct id_gen *ids)
+static int raise_to(struct connection *c, const char *sql, struct id_gen *ids)
 {
-    sqlite3_stmt *s = NULL;
-    int code = sqlite3_prepare_v2(c->handle, "SELECT value FROM meta", -1, &s, NULL);
-    while (code == SQLITE_OK || code == SQLITE_ROW) {
-        code = sqlite3_step(s);
-        if (code != SQLITE_ROW)
-            break;
-        struct str value = {(const char *)sqlite3_column_text(s, 0),
-                            (size_t)sqlite3_column_bytes(s, 0)};
-        uint64_t id;
-        if (value.ptr && id_parse(value, &id) && id < SCHEMA_ID_LIMIT)
-            id_gen_raise(ids, id);
-    }
-    sqlite3_finalize(s);
-    return code == SQLITE_DONE ? SQLITE_OK : code;
+    int64_t highest = 0;
+    int code = connection_ask(c, sql, &highest, NULL, 0);
+    if (code == SQLITE_OK && highest > 0)
+        id_gen_raise(ids, (uint64_t)highest);
+    return code;
 }
 
 enum err schema_raise_ids(struct connection *c, struct id_gen *ids, char detail[TX_DETAIL_MAX])
 {
-    int code = raise_from_meta(c, ids);
+    /* Positions in the stream of events (the done watermark) are kept in meta. Events that were
+     * delivered and trimmed are known only by them, and a new event below such a mark would count
+     * as delivered. */
+    char sql[240];
+    snprintf(sql, sizeof sql,
+             "SELECT max(CAST(value AS INTEGER)) FROM meta WHERE value NOT GLOB '*[^0-9]*' "
+             "AND length(value) < 20 AND CAST(value AS INTEGER) < %lld",
+             (long long)SCHEMA_ID_LIMIT);
+    int code = raise_to(c, sql, ids);
     for (size_t i = 0; i < schema_table_count && code == SQLITE_OK; i++) {
-        char sql[96];
-        int64_t highest = 0;
-        if (!schema_has_column(&schema_tables[i], "id"))
-            continue;
         snprintf(sql, sizeof sql, "SELECT max(id) FROM %s WHERE id < %lld", schema_tables[i].name,
                  (long long)SCHEMA_ID_LIMIT);
-        code = connection_ask(c, sql, &highest, NULL, 0);
-        if (code == SQLITE_OK && highest > 0)
-            id_gen_raise(ids, (uint64_t)highest);
+        if (schema_has_column(&schema_tables[i], "id"))
+            code = raise_to(c, sql, ids);
     }
     return code == SQLITE_OK ? OK : connection_fail(c, code, "reading the highest ids", detail);
 }

@@ -379,24 +379,13 @@ enum err statement_rows_done(struct db_rows *rows)
 void sqlite_tx_begin(struct sqlite_tx *tx, struct sqlite_db *db, struct connection *c,
                      bool writable)
 {
-    tx->base.db = &db->base;
-    tx->base.ids = db->base.ids;
-    tx->base.writable = writable;
-    tx->base.events = (struct event_list){0};
-    tx->base.detail[0] = '\0';
-    tx->connection = c;
-    tx->open = NULL;
-    tx->poison = OK;
-    tx->busy = false;
+    *tx = (struct sqlite_tx){.base = {.db = &db->base, .ids = db->base.ids, .writable = writable},
+                             .connection = c};
 }
 
 enum err sqlite_tx_end(struct sqlite_tx *tx, enum err result)
 {
-    for (struct statement *s = tx->open, *next; s; s = next) {
-        next = s->open_next;
-        s->busy = false;
-        release(s);
-    }
-    tx->open = NULL;
+    while (tx->open)
+        close_rows(tx->open);
     return tx->poison ? tx->poison : result;
 }

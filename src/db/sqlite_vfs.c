@@ -146,21 +146,6 @@ static int log_size(sqlite3_file *file, sqlite3_int64 *size)
     return code ? code : log->below->pMethods->xFileSize(log->below, size);
 }
 
-static int log_lock(sqlite3_file *file, int level)
-{
-    return log_of(file)->below->pMethods->xLock(log_of(file)->below, level);
-}
-
-static int log_unlock(sqlite3_file *file, int level)
-{
-    return log_of(file)->below->pMethods->xUnlock(log_of(file)->below, level);
-}
-
-static int log_check_lock(sqlite3_file *file, int *out)
-{
-    return log_of(file)->below->pMethods->xCheckReservedLock(log_of(file)->below, out);
-}
-
 static int log_control(sqlite3_file *file, int op, void *arg)
 {
     return log_of(file)->below->pMethods->xFileControl(log_of(file)->below, op, arg);
@@ -177,16 +162,13 @@ static int log_characteristics(sqlite3_file *file)
 }
 
 static const sqlite3_io_methods log_methods = {
-    .iVersion = 1, /* no shared memory, no mapping: SQLite uses neither on a log */
+    .iVersion = 1, /* no shared memory, no mapping, no locks: SQLite uses none of them on a log */
     .xClose = log_close,
     .xRead = log_read,
     .xWrite = log_write,
     .xTruncate = log_truncate,
     .xSync = log_sync,
     .xFileSize = log_size,
-    .xLock = log_lock,
-    .xUnlock = log_unlock,
-    .xCheckReservedLock = log_check_lock,
     .xFileControl = log_control,
     .xSectorSize = log_sector_size,
     .xDeviceCharacteristics = log_characteristics,

@@ -70,7 +70,7 @@ enum err writer_submit(struct db *db, struct db_job *job)
 /* Fills w->group; waits for the first job. False when stopping and nothing is left. */
 static bool take_group(struct writer *w)
 {
-    pthread_mutex_lock(&w->lock);
+    LOCK_SCOPE(&w->lock);
     while (!w->taken && !w->head && !w->stopping) {
         w->asleep = true;
         pthread_cond_wait(&w->wake, &w->lock);
@@ -85,19 +85,17 @@ static bool take_group(struct writer *w)
     while (w->taken && w->group_count < w->db->config.group_max) {
         struct group_slot *slot = &w->group[w->group_count++];
         slot->job = w->taken;
+        slot->out = false;
         w->taken = slot->job->next;
     }
     w->waiting -= w->group_count;
-    pthread_mutex_unlock(&w->lock);
     return w->group_count > 0;
 }
 
 static bool has_failed(struct writer *w)
 {
-    pthread_mutex_lock(&w->lock);
-    bool failed = w->failed;
-    pthread_mutex_unlock(&w->lock);
-    return failed;
+    LOCK_SCOPE(&w->lock);
+    return w->failed;
 }
 
 void writer_fail(struct writer *w, const char *why)
@@ -323,8 +321,6 @@ static bool writer_step(struct writer *w)
 {
     if (!take_group(w))
         return false;
-    for (size_t i = 0; i < w->group_count; i++)
-        w->group[i].out = false;
     if (has_failed(w)) {
         end_all(w, ERR_STORAGE_FAILED, "");
     } else {
@@ -364,11 +360,7 @@ enum err writer_open(struct writer *w, char detail[TX_DETAIL_MAX])
 
 enum err writer_start(struct writer *w)
 {
-    if (pthread_create(&w->thread, NULL, writer_main, w) != 0)
-        return ERR_NO_MEMORY;
-    pthread_setname_np(w->thread, "db-writer");
-    w->started = true;
-    return OK;
+    return thread_start(&w->thread, "db-writer", writer_main, w) ? OK : ERR_NO_MEMORY;
 }
 
 void writer_stop(struct writer *w)
@@ -378,9 +370,7 @@ void writer_stop(struct writer *w)
     w->asleep = false;
     pthread_mutex_unlock(&w->lock);
     pthread_cond_signal(&w->wake);
-    if (w->started)
-        pthread_join(w->thread, NULL);
-    w->started = false;
+    thread_join(&w->thread);
 }
 
 void writer_done(struct writer *w)
