@@ -77,7 +77,9 @@ static enum err run_batch(struct tx *tx, void *arg)
     enum err e = OK;
     for (size_t i = 0; !e && i < c->rows; i++) {
         for (size_t k = 0; k < c->table->schema->column_count; k++, length++) {
-            values[k] = *length == SIZE_MAX ? (struct str){0} : (struct str){at, *length};
+            values[k] = (struct str){0};
+            if (*length != SIZE_MAX)
+                values[k] = (struct str){at, *length};
             at += values[k].len;
         }
         e = copy_table_insert(tx, c->table, values);
