@@ -40,7 +40,9 @@
     X(replay_after_save)                                                                     \
     X(rebuild_between_slices)                                                                \
     X(dedup_after_claim)     /* claimed, not acted */                                        \
-    X(dedup_before_confirm)  /* acted, not confirmed */
+    X(dedup_before_confirm)  /* acted, not confirmed */                                      \
+    X(timer_before_fire)     /* due, still in its table */                                   \
+    X(timer_after_fire)      /* its event is committed, nothing else was done */
 
 enum fault_point {
 #define FAULT_ENUM(name) FAULT_##name,

@@ -1,5 +1,8 @@
 /* The bytes of one message, little-endian, without gaps. The tables below say where each member is.
  *
+ * A work item has no `next`: the event's subject travels there. A report needs none, as the leader
+ * has the event.
+ *
  * Version 1 ended after `replay`, with its checksum there: such a message has no term and is no
  * report. A change of anything here is a new version; the reader of the old one stays as long as
  * queues may hold such messages. */
@@ -56,6 +59,7 @@ enum {
     AT_END = 15,
     AT_DUE = 48,    /* eight bytes */
     AT_ERROR = 160, /* four bytes of a hash of the error's name */
+    AT_NEXT = 120,  /* eight bytes */
     AT_REPORT = 166,
     AT_FLAGS = 167,
 };
@@ -132,6 +136,8 @@ void rabbitmq_wire_write(const struct bus_message *m, int64_t due_ms,
     put(out + AT_DUE, (uint64_t)due_ms, 8);
     put(out + AT_ERROR, error_hashes[r->error], 4);
     out[AT_FLAGS] = (uint8_t)((r->at_end ? FLAG_AT_END : 0) | (r->ahead ? FLAG_AHEAD : 0));
+    if (r->kind == REPORT_NONE)
+        put(out + AT_NEXT, m->event.subject, 8);
     put(out + RABBITMQ_WIRE_SIZE - CHECKSUM_SIZE, checksum(out, RABBITMQ_WIRE_SIZE), CHECKSUM_SIZE);
 }
 
@@ -171,5 +177,9 @@ bool rabbitmq_wire_read(const uint8_t *bytes, size_t n, struct bus_message *m, i
         (uint8_t)find_hash(error_hashes, ERR_COUNT, get(bytes + AT_ERROR, 4), ERR_UNAVAILABLE);
     m->report.at_end = bytes[AT_FLAGS] & FLAG_AT_END;
     m->report.ahead = bytes[AT_FLAGS] & FLAG_AHEAD;
+    if (m->report.kind == REPORT_NONE) {
+        m->event.subject = m->report.next;
+        m->report.next = 0;
+    }
     return true;
 }

@@ -67,6 +67,7 @@ static int64_t lead_step(struct runtime *r)
 #define STEP_TABLE(X)                                                                              \
     X(relay,     ANY,    ROLE_RELAY,  false, 0, 1, RUN_RELAY,      engine_relay_step(ENGINE))      \
     X(recorder,  ANY,    ROLE_RELAY,  false, 0, 1, RUN_RECORDER,   engine_recorder_step(ENGINE))   \
+    X(timers,    ANY,    ROLE_RELAY,  false, 0, 1, RUN_BY_CLOCK,   engine_timer_step(ENGINE))      \
     X(replays,   ANY,    ROLE_RELAY,  false, 5, 1, RUN_REPLAYS,    engine_replay_step(ENGINE))     \
     X(watermark, ANY,    ROLE_RELAY,  false, 0, 1, RUN_BY_CLOCK,   engine_watermark_step(ENGINE))  \
     X(sample,    ANY,    ROLE_RELAY,  false, 0, 1, RUN_BY_CLOCK,   engine_sample_step(ENGINE))     \

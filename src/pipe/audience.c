@@ -6,25 +6,63 @@
  * size, no page is read twice for a small one, and what follows in the small
  * lane never waits behind a large audience. The relay needs no look at the
  * views at all. */
+#include <string.h>
+
 #include "base/check.h"
 #include "pipe/state.h"
 
-enum err audience_page(struct engine *g, const struct bus_message *m,
+/* Data stays in truth until somebody asks for it: messages and what is in flight are small, and few
+ * events have any. */
+struct data_read {
+    const struct event *event;
+    char *memory;
+    struct event *out;
+};
+
+static enum err read_data(struct tx *tx, void *arg)
+{
+    struct data_read *r = arg;
+    struct db_rows rows;
+    enum err e = tx_query(tx,
+                          "SELECT type, version, payload FROM outbox WHERE id = $1 UNION ALL "
+                          "SELECT type, version, payload FROM deliveries WHERE event_id = $1 "
+                          "LIMIT 1",
+                          DB_ARGS(DB_I64(r->event->id)), &rows);
+    if (e)
+        return e;
+    *r->out = *r->event;
+    if (db_next(&rows)) {
+        struct str payload = db_text(&rows, 2);
+        payload.len = payload.len < EVENT_PAYLOAD_MAX ? payload.len : EVENT_PAYLOAD_MAX;
+        memcpy(r->memory, payload.ptr, payload.len);
+        payload.ptr = r->memory;
+        struct event whole;
+        if (event_read_whole(r->event->id, db_text(&rows, 0), db_i64(&rows, 1), payload, &whole) ==
+            EVENT_READ)
+            r->out->data = whole.data;
+    }
+    return db_rows_done(&rows);
+}
+
+enum err audience_event(struct engine *g, const struct bus_message *m,
+                        char memory[EVENT_PAYLOAD_MAX], struct event *out)
+{
+    struct data_read r = {.event = &m->event, .memory = memory, .out = out};
+    *out = m->event;
+    return g->rules[m->rule].reads_data ? db_read(g->env.db, read_data, &r, NULL) : OK;
+}
+
+enum err audience_page(struct engine *g, const struct bus_message *m, const struct event *event,
                        struct audience_cursor *cursor, uint64_t *members, size_t *n)
 {
     const struct rule *rule = &g->rules[m->rule];
-    *cursor = m->cursor;
-    if (!rule_walks(rule)) {
-        members[0] = m->event.actor;
-        *n = 1;
-        cursor->end = true;
-        return OK;
-    }
-    *n = 0;
-    enum err e =
-        graph_audience(g->env.views->graph, m->event.actor, cursor, members, rule->batch, n);
-    CHECK(*n <= rule->batch);
-    return e;
+    struct audience_page page = {
+        .cursor = m->cursor, .members = members, .max = rule_walks(rule) ? rule->batch : 1};
+    rule->audience->pages(&g->env, &event, &page, 1);
+    CHECK(page.n <= page.max);
+    *cursor = page.cursor;
+    *n = page.n;
+    return page.error;
 }
 
 /* A page that is tried again while another message already works on what
@@ -42,5 +80,5 @@ bool audience_is_large(const struct engine *g, const struct bus_message *m,
                        const struct audience_cursor *cursor)
 {
     return lane_rows[m->lane].use == USE_SMALL && !is_retry(m->kind) &&
-           rule_walks(&g->rules[m->rule]) && !cursor->end;
+           rule_splits(&g->rules[m->rule]) && !cursor->end;
 }

@@ -11,6 +11,7 @@
 struct acting {
     struct engine *g;
     const struct bus_message *m;
+    const struct event *event;
     const struct rule *rule;
     uint64_t member;
     struct dedup_key key;
@@ -64,7 +65,7 @@ static enum err run_in_truth(struct tx *tx, void *arg)
     enum err e = run_claim(tx, a);
     if (e || (a->answer != DEDUP_NEW && !is_ordered_again(a)))
         return e;
-    e = a->rule->tx_sink(tx, &a->g->env, &a->m->event, a->member, &a->result);
+    e = a->rule->tx_sink(tx, &a->g->env, a->event, a->member, &a->result);
     return e ? e : dedup_confirm(tx, a->rule->consumer, &a->key);
 }
 
@@ -91,7 +92,7 @@ static enum err act_outside(struct acting *a)
         return OK;
     a->answer = DEDUP_NEW;
     FAULT(dedup_after_claim);
-    e = a->rule->sink(&a->g->env, &a->m->event, &a->member, 1, &a->result);
+    e = a->rule->sink(&a->g->env, a->event, &a->member, 1, &a->result);
     if (e && err_class(e) != ERR_CLASS_RECONCILE) {
         /* Should this fail the claim stays, and the next try finds an unknown
          * outcome. */
@@ -118,13 +119,17 @@ static void add_result(struct sink_result *to, const struct sink_result *from)
         from->retry_after_ms > to->retry_after_ms ? from->retry_after_ms : to->retry_after_ms;
 }
 
-static enum err act_once(struct engine *g, const struct bus_message *m, uint64_t member,
-                         struct delivered *out)
+static enum err act_once(struct engine *g, const struct bus_message *m, const struct event *event,
+                         uint64_t member, struct delivered *out)
 {
     const struct rule *rule = &g->rules[m->rule];
-    struct acting a = {
-        .g = g, .m = m, .rule = rule, .member = member, .now_ms = clock_wall_ms(g->env.clock)};
-    dedup_key_of(rule, &m->event, member, &a.key);
+    struct acting a = {.g = g,
+                       .m = m,
+                       .event = event,
+                       .rule = rule,
+                       .member = member,
+                       .now_ms = clock_wall_ms(g->env.clock)};
+    dedup_key_of(rule, event, member, &a.key);
     enum err e = rule->tx_sink ? act_in_truth(&a) : act_outside(&a);
     if (e == ERR_UNKNOWN_COMMIT)
         atomic_fetch_add(&g->dedup_unknown, 1);
@@ -136,8 +141,8 @@ static enum err act_once(struct engine *g, const struct bus_message *m, uint64_t
     return e;
 }
 
-enum err deliver_once(struct engine *g, const struct bus_message *m, const uint64_t *members,
-                      size_t n, struct delivered *out)
+enum err deliver_once(struct engine *g, const struct bus_message *m, const struct event *event,
+                      const uint64_t *members, size_t n, struct delivered *out)
 {
     const struct rule *rule = &g->rules[m->rule];
     *out = (struct delivered){0};
@@ -149,10 +154,10 @@ enum err deliver_once(struct engine *g, const struct bus_message *m, const uint6
     FAULT(batch_before_sink);
     bool rest = rule->rest_sink && m->cursor.part == AUDIENCE_REST;
     if (rule->dedup == DEDUP_OFF)
-        e = (rest ? rule->rest_sink : rule->sink)(&g->env, &m->event, members, n, &out->result);
+        e = (rest ? rule->rest_sink : rule->sink)(&g->env, event, members, n, &out->result);
     else
         for (size_t i = 0; i < n && !e; i++)
-            e = act_once(g, m, members[i], out);
+            e = act_once(g, m, event, members[i], out);
     FAULT(batch_after_sink);
     return e;
 }

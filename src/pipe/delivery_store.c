@@ -152,8 +152,9 @@ static enum err insert_event(struct ledger *l, const struct delivery_record *b,
         l->tx,
         "INSERT INTO deliveries (id, event_id, type, version, payload, consumer, lane, order_key, "
         "part, active_since, started, after, until, epoch, state, tries, due_at, opened_at, "
-        "changed_at, members, replay, reason, detail, history) VALUES ($1, $2, $3, $4, $5, $6, $7, "
-        "$8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $18, 0, $19, $20, $21, $22) "
+        "changed_at, members, replay, reason, detail, history) VALUES ($1, $2, $3, $4, "
+        "COALESCE((SELECT payload FROM outbox WHERE id = $2 AND version = $4), $5), "
+        "$6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $18, 0, $19, $20, $21, $22) "
         "ON CONFLICT (event_id, consumer, part, after, replay) DO NOTHING",
         DB_ARGS(DB_I64(entry->id), DB_I64(entry->event), DB_TEXT(event.type), DB_I64(event.version),
                 DB_TEXT(event.payload), DB_TEXT(str_of(entry->consumer)),

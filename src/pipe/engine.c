@@ -34,6 +34,7 @@ void engine_config_default(struct engine_config *c)
         .lease_ms = 5 * 60 * 1000,
         .resend_after_ms = RESEND_DEFAULT,
         .poll_every_ms = 1000,
+        .timer_every_ms = 100,
         .trace_records = 1 << 16,
         .horizon_every_ms = 10,
     };
@@ -50,8 +51,8 @@ static void check_rule(const struct rule *rule)
     CHECK(!rule->sink != !rule->tx_sink);
     CHECK(!rule->tx_sink || (rule->effect == EFFECT_TRUTH && rule->dedup != DEDUP_OFF));
     CHECK(!rule_walks(rule) || (rule->batch > 0 && rule->batch <= ENGINE_BATCH_MAX));
-    /* Members of a walk are handles, which mean nothing to the next process. */
-    CHECK(rule->dedup != DEDUP_BY_EVENT || !rule_walks(rule));
+    /* Handles mean nothing to the next process. */
+    CHECK(rule->dedup != DEDUP_BY_EVENT || !rule->audience->handles);
     CHECK(!rule->rest_sink || (rule->dedup == DEDUP_OFF && rule_walks(rule)));
     CHECK(rule->dedup != DEDUP_BY_KEY || rule->business_key);
     CHECK(rule->effect != EFFECT_OUTSIDE || rule->channel);
@@ -159,6 +160,8 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
                                                   .write = engine_write});
     relay_init(&g->relay);
     watermark_init(&g->watermark);
+    atomic_store(&g->timers.next_ms, INT64_MAX);
+    atomic_store(&g->timers.log_after_us, INT64_MIN);
     if (config->shared)
         g->inflight.outside_patience = OUTSIDE_PATIENCE;
     return g;

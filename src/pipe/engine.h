@@ -54,6 +54,7 @@ struct engine_config {
     int64_t resend_after_ms;   /* bus not exact, or shared: a message not heard of for so long is
                                   sent again; 0: never; below: 5 s when shared, else a minute */
     int64_t poll_every_ms; /* how often the relay looks for pending rows that it was not told of */
+    int64_t timer_every_ms; /* how often timers are looked at, when none is known to be due sooner */
     size_t trace_records;
     bool shared;   /* other nodes use the same store, views and bus */
     uint16_t node; /* this one, in reports */
@@ -109,6 +110,8 @@ struct engine_stats {
     /* shared: messages and reports of other terms; outcomes told by other nodes; those of work
      * items that somebody else had spoken of; work items that only a newer program knows */
     uint64_t stale, reports, reports_unmatched, unknown_rules;
+    uint64_t timers_fired; /* since the start, by this node */
+    int64_t timer_due_ms;  /* when the next one is, as last looked at; INT64_MAX: none waits */
     struct event_states states;
     struct lane_stats lanes[LANE_COUNT];
 };
@@ -172,6 +175,7 @@ int64_t engine_recorder_step(struct engine *g); /* writes the delivery store, cl
 int64_t
 engine_watermark_step(struct engine *g); /* saves the watermark, trims; blocking SQL; one caller */
 int64_t engine_replay_step(struct engine *g); /* blocking SQL; one caller */
+int64_t engine_timer_step(struct engine *g);  /* fires what is due; blocking SQL; one caller */
 int64_t engine_sample_step(struct engine *g); /* freshness; one caller, every second */
 
 void engine_pause(struct engine *g, bool paused); /* workers take nothing while paused */
@@ -192,6 +196,7 @@ bool engine_quiet(
  * by whichever node; it asks truth. */
 bool engine_drained(struct engine *g);
 void engine_stats(struct engine *g, struct engine_stats *out);
+const struct hist *engine_timers_late_us(struct engine *g); /* how late timers fired */
 struct freshness *engine_freshness(struct engine *g);
 struct trace *engine_trace(struct engine *g);
 const struct rule *engine_rules(struct engine *g, size_t *n);

@@ -31,6 +31,7 @@ enum err outbox_emit(struct tx *tx, struct event e)
         if (error)
             return error;
     }
+    e.data = (struct str){0}; /* it is in the row */
     event_list_add(&tx->events, &e);
     return OK;
 }

@@ -64,7 +64,7 @@ static enum err count_rule(struct tx *tx, const struct replay_spec *spec, const 
     if (rule->dedup != DEDUP_OFF && !rule_walks(rule)) {
         struct dedup_key key;
         enum dedup_answer answer;
-        dedup_key_of(rule, e, e->actor, &key);
+        dedup_key_of(rule, e, audience_only(rule->audience, e), &key);
         enum err error = dedup_look(tx, rule->consumer, &key, &answer);
         if (error)
             return error;

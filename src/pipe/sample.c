@@ -224,6 +224,8 @@ static void count_all(struct engine *g, struct engine_stats *out)
         .resent = atomic_load(&g->resent),
         .late = atomic_load(&g->late),
         .blocked_keys = counts.blocked_keys,
+        .timers_fired = atomic_load(&g->timers.fired),
+        .timer_due_ms = atomic_load(&g->timers.next_ms),
         .stale = atomic_load(&g->stale),
         .reports = atomic_load(&g->reports),
         .reports_unmatched = atomic_load(&g->reports_unmatched),

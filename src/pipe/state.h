@@ -78,6 +78,13 @@ struct watermark {
     uint64_t safe; /* remote views: everything up to here is in a copy of them that was saved */
 };
 
+struct timers {
+    _Atomic uint64_t fired;
+    _Atomic int64_t next_ms;
+    _Atomic int64_t log_after_us;
+    struct hist late_us;
+};
+
 /* What truth counts, as of the last sample. */
 struct truth_counts {
     struct delivery_count deliveries[ENGINE_COUNTS_MAX];
@@ -137,6 +144,7 @@ struct engine {
     struct replays *replays;
     struct relay relay;
     struct watermark watermark;
+    struct timers timers;
 };
 
 void engine_wake_up(struct engine *g, enum engine_sleeper who);
@@ -263,8 +271,11 @@ void watermark_init(struct watermark *m);
 
 /* ---- audience.c ---- */
 
+/* The message's event for its rule: with its data, when the rule reads it. `memory` holds that. */
+enum err audience_event(struct engine *g, const struct bus_message *m,
+                        char memory[EVENT_PAYLOAD_MAX], struct event *out);
 /* Reads the message's page; *cursor is where the walk goes on. */
-enum err audience_page(struct engine *g, const struct bus_message *m,
+enum err audience_page(struct engine *g, const struct bus_message *m, const struct event *event,
                        struct audience_cursor *cursor, uint64_t *members, size_t *n);
 /* Is the page the last one of this message's walk? */
 bool audience_is_last(const struct bus_message *m, const struct audience_cursor *cursor);
@@ -280,8 +291,8 @@ struct delivered {
 };
 /* Calls the sink for the members, behind the consumer's dedup memory when it has one.
  */
-enum err deliver_once(struct engine *g, const struct bus_message *m, const uint64_t *members,
-                      size_t n, struct delivered *out);
+enum err deliver_once(struct engine *g, const struct bus_message *m, const struct event *event,
+                      const uint64_t *members, size_t n, struct delivered *out);
 
 /* ---- sample.c ---- */
 

@@ -156,7 +156,8 @@ static void succeed(struct engine *g, struct tally *t, const struct bus_message 
 }
 
 static void deliver_page(struct engine *g, struct tally *t, const struct bus_message *m,
-                         const struct audience_cursor *cursor, const uint64_t *members, size_t n)
+                         const struct event *event, const struct audience_cursor *cursor,
+                         const uint64_t *members, size_t n)
 {
     bool walks = rule_walks(&g->rules[m->rule]);
     t->weight += walks ? n : WORKER_MEMBERS;
@@ -164,7 +165,7 @@ static void deliver_page(struct engine *g, struct tally *t, const struct bus_mes
     bool ahead = !last && !must_be_careful(g, m) && go_ahead(g, t, m, cursor);
     struct bus_report r = {.next = cursor->after, .ahead = ahead, .at_end = last};
     struct delivered a;
-    enum err e = deliver_once(g, m, members, n, &a);
+    enum err e = deliver_once(g, m, event, members, n, &a);
     if (e) {
         r.asked_ms = a.result.retry_after_ms;
         r.at_end = false;
@@ -219,17 +220,21 @@ static bool begin_message(struct engine *g, struct tally *t, const struct bus_me
 static void work_message(struct engine *g, struct tally *t, const struct bus_message *m)
 {
     uint64_t members[ENGINE_BATCH_MAX];
+    char memory[EVENT_PAYLOAD_MAX];
+    struct event event;
     struct audience_cursor cursor;
     struct bus_report r = {0};
     size_t n;
-    enum err e = audience_page(g, m, &cursor, members, &n);
+    enum err e = audience_event(g, m, memory, &event);
+    if (!e)
+        e = audience_page(g, m, &event, &cursor, members, &n);
     if (e) {
         fail(g, t, m, &r, e);
     } else if (audience_is_large(g, m, &cursor)) {
         r.kind = REPORT_SPLIT;
         tell_outcome(g, t, m, &r, NULL);
     } else {
-        deliver_page(g, t, m, &cursor, members, n);
+        deliver_page(g, t, m, &event, &cursor, members, n);
     }
 }
 
@@ -247,24 +252,24 @@ struct crowd {
 static bool may_go_together(struct engine *g, const struct bus_message *m)
 {
     const struct rule *rule = &g->rules[m->rule];
-    return rule->sinks && rule->dedup == DEDUP_OFF && rule_walks(rule) && !is_retry(m->kind) &&
-           m->until == 0;
+    return rule->sinks && rule->dedup == DEDUP_OFF && rule_walks(rule) && !rule->reads_data &&
+           !is_retry(m->kind) && m->until == 0;
 }
 
 /* Keeps those whose audience was read as a whole; the others are worked on by themselves. */
 static void read_audiences(struct engine *g, struct tally *t, struct crowd *c)
 {
+    const struct rule *rule = &g->rules[c->messages[0].rule];
+    const struct event *events[WORKER_MESSAGES];
     size_t kept = 0;
     for (size_t i = 0; i < c->count; i++) {
-        const struct bus_message *m = &c->messages[i];
-        size_t batch = g->rules[m->rule].batch;
-        c->pages[i] =
-            (struct audience_page){.author = m->event.actor,
-                                   .cursor = m->cursor,
-                                   .members = c->members[i],
-                                   .max = batch < TOGETHER_MEMBERS ? batch : TOGETHER_MEMBERS};
+        events[i] = &c->messages[i].event;
+        c->pages[i] = (struct audience_page){
+            .cursor = c->messages[i].cursor,
+            .members = c->members[i],
+            .max = rule->batch < TOGETHER_MEMBERS ? rule->batch : TOGETHER_MEMBERS};
     }
-    graph_audiences(g->env.views->graph, c->pages, c->count);
+    rule->audience->pages(&g->env, events, c->pages, c->count);
     for (size_t i = 0; i < c->count; i++) {
         struct audience_page *p = &c->pages[i];
         const struct bus_message *m = &c->messages[i];
@@ -293,7 +298,8 @@ static void deliver_together(struct engine *g, struct tally *t, struct crowd *c)
     for (size_t i = 0; i < c->count; i++) {
         const struct bus_message *m = &c->messages[i];
         if (e) {
-            deliver_page(g, t, m, &c->pages[i].cursor, c->pages[i].members, c->pages[i].n);
+            deliver_page(g, t, m, &m->event, &c->pages[i].cursor, c->pages[i].members,
+                         c->pages[i].n);
             continue;
         }
         struct bus_report r = {.next = c->pages[i].cursor.after, .at_end = true};

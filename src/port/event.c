@@ -2,11 +2,11 @@
  * lifts that bring a row of an older version to the present one.
  *
  * The payload is read by a parser of its own, because recovery reads it for every outbox row and
- * because it must be strict: exactly the three fields, each once, in any order, with JSON's white
- * space allowed between them (a database may store JSON in a form of its own). Anything else is
- * damage: an event that is not understood is parked, never guessed.
+ * because it must be strict: the known fields, each once, in any order, with JSON's white space
+ * allowed between them (a database may store JSON in a form of its own). Anything else is damage:
+ * an event that is not understood is parked, never guessed.
  *
- * A version of a type is a meaning of the three fields. Rows outlive programs: the outbox and the
+ * A version of a type is a meaning of the fields. Rows outlive programs: the outbox and the
  * delivery store may hold what an earlier release wrote. So raising a version in event.h comes with
  * a lift from the one before, one step each, and the code behind this file knows the present one
  * alone. Lifts stay for as long as any store may hold such a row; nothing is ever written back. */
@@ -83,16 +83,28 @@ void event_list_done(struct event_list *list)
 
 /* ---- the payload ---- */
 
+static void write_id(struct buf *out, struct str name, uint64_t id)
+{
+    buf_str(out, name);
+    buf_u64(out, id);
+    buf_str(out, STR("\""));
+}
+
 void event_payload(const struct event *e, struct buf *out)
 {
-    buf_str(out, STR("{\"actor\":\""));
-    buf_u64(out, e->actor);
-    buf_str(out, STR("\",\"object\":\""));
-    buf_u64(out, e->object);
-    buf_str(out, STR("\",\"value\":"));
+    CHECK(e->data.len <= EVENT_DATA_MAX);
+    write_id(out, STR("{\"actor\":\""), e->actor);
+    write_id(out, STR(",\"object\":\""), e->object);
+    buf_str(out, STR(",\"value\":"));
     if (e->value < 0)
         buf_str(out, STR("-"));
     buf_u64(out, e->value < 0 ? 0 - (uint64_t)e->value : (uint64_t)e->value);
+    if (e->subject)
+        write_id(out, STR(",\"subject\":\""), e->subject);
+    if (e->data.len > 0) {
+        buf_str(out, STR(",\"data\":"));
+        buf_str(out, e->data);
+    }
     buf_str(out, STR("}"));
 }
 
@@ -148,37 +160,66 @@ static bool take_integer(struct str *s, int64_t *out)
     return str_parse_i64(digits, out);
 }
 
+/* An object, whatever it holds, to the brace that ends it. Its consumers read it with a parser. */
+static bool take_object(struct str *s, struct str *out)
+{
+    skip_space(s);
+    int depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < s->len && i < EVENT_DATA_MAX; i++) {
+        char c = s->ptr[i];
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (!in_string && (c == '{' || c == '['))
+            depth++;
+        else if (!in_string && (c == '}' || c == ']'))
+            depth--;
+        if (depth == 0) {
+            *out = (struct str){s->ptr, i + 1};
+            s->ptr += out->len;
+            s->len -= out->len;
+            return c == '}';
+        }
+    }
+    return false;
+}
+
+enum payload_field { ACTOR = 1, OBJECT = 2, VALUE = 4, SUBJECT = 8, DATA = 16 };
+
+/* Which field it was; 0: none of ours. */
+static unsigned take_field(struct str *s, struct str name, struct event *e)
+{
+    if (str_eq(name, STR("actor")))
+        return take_id(s, &e->actor) ? ACTOR : 0;
+    if (str_eq(name, STR("object")))
+        return take_id(s, &e->object) ? OBJECT : 0;
+    if (str_eq(name, STR("value")))
+        return take_integer(s, &e->value) ? VALUE : 0;
+    if (str_eq(name, STR("subject")))
+        return take_id(s, &e->subject) ? SUBJECT : 0;
+    if (str_eq(name, STR("data")))
+        return take_object(s, &e->data) ? DATA : 0;
+    return 0;
+}
+
 static bool parse_payload(struct str s, struct event *e)
 {
-    enum { ACTOR = 1, OBJECT = 2, VALUE = 4, ALL = 7 };
+    const unsigned needed = ACTOR | OBJECT | VALUE;
     unsigned seen = 0;
     if (!take_char(&s, '{'))
         return false;
-    for (;;) {
-        struct str key;
-        unsigned field;
-        bool valid;
-        if (!take_string(&s, &key) || !take_char(&s, ':'))
+    do {
+        struct str name;
+        if (!take_string(&s, &name) || !take_char(&s, ':'))
             return false;
-        if (str_eq(key, STR("actor"))) {
-            field = ACTOR;
-            valid = take_id(&s, &e->actor);
-        } else if (str_eq(key, STR("object"))) {
-            field = OBJECT;
-            valid = take_id(&s, &e->object);
-        } else {
-            field = VALUE;
-            valid = str_eq(key, STR("value")) && take_integer(&s, &e->value);
-        }
-        if (!valid || (seen & field))
+        unsigned field = take_field(&s, name, e);
+        if (!field || (seen & field))
             return false;
         seen |= field;
-        if (seen == ALL)
-            break;
-        if (!take_char(&s, ','))
-            return false;
-    }
-    if (!take_char(&s, '}'))
+    } while (take_char(&s, ','));
+    if ((seen & needed) != needed || !take_char(&s, '}'))
         return false;
     skip_space(&s);
     return s.len == 0;
@@ -225,8 +266,8 @@ const char *event_unread_name(enum event_unread why)
     return names[why];
 }
 
-enum event_unread event_read(uint64_t id, struct str wire_name, int64_t version, struct str payload,
-                             struct event *out)
+enum event_unread event_read_whole(uint64_t id, struct str wire_name, int64_t version,
+                                   struct str payload, struct event *out)
 {
     struct event e = {.id = id};
     out->id = id;
@@ -244,4 +285,13 @@ enum event_unread event_read(uint64_t id, struct str wire_name, int64_t version,
     }
     *out = e;
     return EVENT_READ;
+}
+
+enum event_unread event_read(uint64_t id, struct str wire_name, int64_t version, struct str payload,
+                             struct event *out)
+{
+    enum event_unread why = event_read_whole(id, wire_name, version, payload, out);
+    if (why == EVENT_READ)
+        out->data = (struct str){0};
+    return why;
 }

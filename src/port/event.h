@@ -15,7 +15,8 @@
 
 enum event_keep { EVENT_STORED, EVENT_PASSING };
 
-/* name, wire name, version, keep                           actor      object     value */
+/* name, wire name, version, keep                           actor      object     value; then its
+ * subject, if it has one */
 /* clang-format off */
 #define EVENT_TABLE(X)                                                                             \
     X(ACCOUNT_CREATED,   "account.created",   1, STORED)  /* account   -          -             */ \
@@ -72,9 +73,14 @@ struct event {
     uint64_t id; /* time-ordered; given by outbox_emit */
     enum event_type type;
     uint16_t version;
-    uint64_t actor; /* whose act it is; events of one actor keep their order */
+    uint64_t actor;   /* whose act it is; events of one actor keep their order */
+    uint64_t subject; /* whom it concerns, when that is one other person: the author of the liked
+                         post, the one who was followed or mentioned; 0: nobody */
     uint64_t object;
     int64_t value;
+    struct str data; /* what its consumers need besides: a JSON object of at most EVENT_DATA_MAX
+                        bytes, versioned with the type; empty: nothing. Set by the emitter, and for
+                        the sinks and audiences of a rule with `reads_data`, during their call */
     const struct post_card *card; /* POST_CREATED, POST_EDITED: what became true, for the caches.
                                      Lives until the commit hook returns; never stored. */
 };
@@ -94,8 +100,12 @@ uint16_t event_version(enum event_type type);
 enum event_keep event_keep(enum event_type type);
 bool event_type_parse(struct str wire_name, enum event_type *type);
 
-/* The payload column: {"actor":"…","object":"…","value":n}. */
-enum { EVENT_PAYLOAD_MAX = 128 }; /* three numbers of twenty digits and their names */
+/* The payload column: {"actor":"…","object":"…","value":n,"subject":"…","data":{…}}; the last two
+ * only where there is something to say. */
+enum {
+    EVENT_DATA_MAX = 512,
+    EVENT_PAYLOAD_MAX = 176 + EVENT_DATA_MAX, /* four numbers of twenty digits, and their names */
+};
 void event_payload(const struct event *e, struct buf *out);
 
 /* Why a row could not be read. */
@@ -112,6 +122,10 @@ const char *event_unread_name(enum event_unread why); /* "UNKNOWN_TYPE" … */
  * one. On failure out->id alone is set: such an event is parked, never guessed. */
 enum event_unread event_read(uint64_t id, struct str wire_name, int64_t version, struct str payload,
                              struct event *out);
+
+/* The same with its data, which is a part of `payload`. */
+enum event_unread event_read_whole(uint64_t id, struct str wire_name, int64_t version,
+                                   struct str payload, struct event *out);
 
 struct tx;
 struct id_gen;

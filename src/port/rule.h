@@ -12,17 +12,38 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "port/event.h"
+#include "port/graph.h"
 
 struct db;
 struct tx;
 struct views;
 struct cards;
 
-enum audience_kind {
-    TO_FOLLOWERS, /* of the event's actor, in batches */
-    TO_MEMBERS,   /* of the event's actor, a group, in batches */
-    TO_ACTOR,     /* the actor alone: members[0] is the account id itself, not a handle */
+struct sink_env;
+
+/* Who gets an event: a function that gives the next page of each of several walks. A new audience
+ * is such a function and its row; those that need nothing but the event and the views are in
+ * port/audience.c. */
+struct audience {
+    const char *name;
+    /* pages[i] belongs to events[i]; a page's error leaves its cursor as it was. */
+    void (*pages)(struct sink_env *env, const struct event *const *events,
+                  struct audience_page *pages, size_t n);
+    bool single;  /* one account at most, which the first page has */
+    bool handles; /* members are handles of the views; false: account ids */
+    bool parts;   /* a walk can be of those who were seen lately, and of all others: a large one is
+                     split */
 };
+extern const struct audience audience_followers; /* of the actor */
+extern const struct audience audience_members;   /* of the actor, a group */
+extern const struct audience audience_actor;
+extern const struct audience audience_subject;
+extern const struct audience audience_listed; /* "to" in the event's data: ["1","2"] */
+#define TO_FOLLOWERS (&audience_followers)
+#define TO_MEMBERS   (&audience_members)
+#define TO_ACTOR     (&audience_actor)
+#define TO_SUBJECT   (&audience_subject)
+#define TO_LISTED    (&audience_listed)
 
 /* What the engine uses a lane for. */
 enum lane_use {
@@ -93,7 +114,7 @@ struct sink_result {
     size_t repeated;        /* was there already: a harmless duplicate */
     size_t skipped;         /* decided not to act … */
     const char *skipped_as; /* … because: a few words, static */
-    bool again;             /* TO_ACTOR: call once more, there is more to do (bounded slices) */
+    bool again;             /* one account: call once more, there is more to do (bounded slices) */
     int64_t retry_after_ms; /* with an error: what the other side asked for; 0: nothing */
 };
 
@@ -147,7 +168,8 @@ struct rule {
     enum event_type on;
     bool (*wants)(const struct event *e); /* NULL: every event of that type */
     const char *unwanted_as;              /* why `wants` says no, for an event's story */
-    enum audience_kind audience;
+    const struct audience *audience;
+    bool reads_data;    /* its audience or sink looks at event.data */
     sink_fn sink;       /* or … */
     tx_sink_fn tx_sink; /* … this one, with EFFECT_TRUTH and a dedup memory */
     sink_fn rest_sink;  /* NULL: sink. For AUDIENCE_REST, those of a large audience who were not
@@ -167,10 +189,13 @@ struct rule {
     const char *late_means; /* what they notice, or why nothing */
 };
 
-/* Does a rule go through an audience page by page? Its members are then handles of the views. */
+/* The one account of an event's audience, when that is single; 0: nobody. */
+uint64_t audience_only(const struct audience *audience, const struct event *e);
+
+/* Does a rule go through an audience page by page? */
 static inline bool rule_walks(const struct rule *rule)
 {
-    return rule->audience != TO_ACTOR;
+    return !rule->audience->single;
 }
 
 const char *lane_name(enum lane lane);
@@ -189,5 +214,5 @@ static inline bool lane_is_large(enum lane lane)
 /* Does a fan-out of the rule move to the large lanes when it turns out to be large? */
 static inline bool rule_splits(const struct rule *rule)
 {
-    return rule_walks(rule) && lane_rows[rule->lane].use == USE_SMALL;
+    return rule->audience->parts && lane_rows[rule->lane].use == USE_SMALL;
 }

@@ -48,6 +48,51 @@ static void test_payload_text(void **state)
     event_payload(&e, &b);
     assert_true(str_eq(buf_view(&b),
                        STR("{\"actor\":\"12\",\"object\":\"18446744073709551615\",\"value\":-3}")));
+    e = (struct event){.actor = 1, .subject = 7, .data = STR("{\"to\":[1]}")};
+    b = buf_over(memory, sizeof memory);
+    event_payload(&e, &b);
+    assert_true(str_eq(buf_view(&b), STR("{\"actor\":\"1\",\"object\":\"0\",\"value\":0,"
+                                         "\"subject\":\"7\",\"data\":{\"to\":[1]}}")));
+}
+
+/* The data is a part of the payload, whatever braces and quotes its strings hold. */
+static void test_data(void **state)
+{
+    (void)state;
+    static const char *const good[] = {
+        "{}",
+        "{\"a\":\"}\"}",
+        "{\"a\":\"\\\"}{\",\"b\":[{},[\"]\"]]}",
+        "{\"a\":\"\\\\\"}",
+    };
+    for (size_t i = 0; i < COUNT_OF(good); i++) {
+        char memory[EVENT_PAYLOAD_MAX];
+        struct buf b = buf_over(memory, sizeof memory);
+        struct event back,
+            given = {.actor = 1, .object = 2, .value = 3, .subject = 4, .data = str_of(good[i])};
+        event_payload(&given, &b);
+        assert_int_equal(event_read(9, STR("post.created"), 1, buf_view(&b), &back), EVENT_READ);
+        assert_true(back.subject == 4 && back.data.len == 0);
+        assert_int_equal(event_read_whole(9, STR("post.created"), 1, buf_view(&b), &back),
+                         EVENT_READ);
+        assert_true(str_eq(back.data, str_of(good[i])));
+    }
+    /* The longest of everything fits. */
+    char text[EVENT_DATA_MAX], memory[EVENT_PAYLOAD_MAX];
+    memset(text, 'x', sizeof text);
+    memcpy(text, "{\"a\":\"", 6);
+    memcpy(text + sizeof text - 2, "\"}", 2);
+    struct buf b = buf_over(memory, sizeof memory);
+    struct event most = {.actor = UINT64_MAX,
+                         .object = UINT64_MAX,
+                         .value = INT64_MIN,
+                         .subject = UINT64_MAX,
+                         .data = {text, sizeof text}};
+    event_payload(&most, &b);
+    assert_false(b.failed);
+    struct event back;
+    assert_int_equal(event_read_whole(9, STR("post.created"), 1, buf_view(&b), &back), EVENT_READ);
+    assert_int_equal(back.data.len, sizeof text);
 }
 
 static void test_payload_round_trip(void **state)
@@ -56,10 +101,11 @@ static void test_payload_round_trip(void **state)
     struct rand r;
     rand_seed(&r, 12);
     for (int i = 0; i < 5000; i++) {
-        char memory[128];
+        char memory[EVENT_PAYLOAD_MAX];
         struct buf b = buf_over(memory, sizeof memory);
         struct event given = {.type = (enum event_type)rand_below(&r, EVENT_TYPE_COUNT),
                               .actor = rand_u64(&r) >> rand_below(&r, 64),
+                              .subject = rand_u64(&r) >> rand_below(&r, 64),
                               .object = rand_u64(&r) >> rand_below(&r, 64),
                               .value = (int64_t)rand_u64(&r)};
         struct event back;
@@ -72,7 +118,7 @@ static void test_payload_round_trip(void **state)
         assert_int_equal(back.type, given.type);
         assert_int_equal(back.version, event_version(given.type));
         assert_true(back.actor == given.actor && back.object == given.object &&
-                    back.value == given.value);
+                    back.subject == given.subject && back.value == given.value);
         assert_null(back.card);
     }
 }
@@ -131,6 +177,14 @@ static void test_what_is_not_understood_is_refused(void **state)
         "{\"actor\":\"1\",\"object\":\"2\",\"value\":}",
         "{\"actor\":\"1\",\"object\":\"2\",\"value\":9223372036854775808}",
         "{\"actor\":\"1\" \"object\":\"2\",\"value\":3}",
+        "{\"actor\":\"1\",\"object\":\"2\",\"value\":3,\"subject\":4}",
+        "{\"actor\":\"1\",\"object\":\"2\",\"value\":3,\"subject\":\"4\",\"subject\":\"4\"}",
+        "{\"actor\":\"1\",\"object\":\"2\",\"value\":3,\"data\":\"x\"}",
+        "{\"actor\":\"1\",\"object\":\"2\",\"value\":3,\"data\":[]}",
+        "{\"actor\":\"1\",\"object\":\"2\",\"value\":3,\"data\":{\"a\":\"}",
+        "{\"actor\":\"1\",\"object\":\"2\",\"value\":3,\"data\":{",
+        "{\"actor\":\"1\",\"object\":\"2\",\"value\":3,\"data\":{\"\\",
+        "{\"actor\":\"1\",\"object\":\"2\",\"data\":{}}",
     };
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         struct event e = {.actor = 42};
@@ -333,6 +387,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_payload_text),
+        cmocka_unit_test(test_data),
         cmocka_unit_test(test_payload_round_trip),
         cmocka_unit_test(test_other_spellings_of_the_payload),
         cmocka_unit_test(test_what_is_not_understood_is_refused),
