@@ -139,12 +139,17 @@ static enum err load_views(struct runtime *runtime, runtime_loading loading, voi
 static void set_lanes(const struct settings *s, struct engine_config *config)
 {
     for (int lane = 0; lane < LANE_COUNT; lane++) {
-        enum lane_settings settings = lane_rows[lane].settings;
-        if (settings == LANE_SETTINGS_COMMON)
+        switch (lane_rows[lane].tuned_by) {
+        case TUNED_BY_LANE_SETTINGS:
             config->lane_concurrency[lane] = (uint32_t)s->lane_concurrency;
-        if (settings != LANE_SETTINGS_NONE)
-            config->lane_rate[lane] =
-                (uint32_t)(settings == LANE_SETTINGS_CLEANUP ? s->cleanup_rate : s->lane_rate);
+            config->lane_rate[lane] = (uint32_t)s->lane_rate;
+            break;
+        case TUNED_BY_CLEANUP:
+            config->lane_rate[lane] = (uint32_t)s->cleanup_rate;
+            break;
+        case TUNED_BY_TABLE:
+            break;
+        }
     }
 }
 

@@ -82,7 +82,8 @@ static int64_t lead_step(struct runtime *r)
     X(last_seen, ANY,    0,           false, 5, 1, RUN_BY_CLOCK,                                   \
       auth_last_seen_step(r->api.auth))                                                            \
     X(deliver,   ANY,    ROLE_WORKER, false, 5, WORKERS, RUN_WORKERS,                              \
-      engine_worker_step(ENGINE))                                                                  \
+      engine_views_step(ENGINE))                                                                   \
+    X(truth,     ANY,    ROLE_WORKER, false, 5, 1, RUN_WORKERS,    engine_truth_step(ENGINE))      \
     X(save,      ALONE,  0,           false, 5, 1, RUN_BY_CLOCK,   maintenance_save_step(KEEP))    \
     X(beat,      SHARED, 0,           false, 0, 1, RUN_MEMBERSHIP, membership_beat_step(MEMBER))   \
     X(lead,      SHARED, 0,           false, 0, 1, RUN_MEMBERSHIP, lead_step(r))                   \

@@ -1,6 +1,6 @@
 /* Who gets an event, page by page.
  *
- * A fan-out starts in its rule's lane. In a lane of USE_SMALL the worker that reads the first page
+ * A fan-out starts in its rule's lane. In a lane that splits the worker that reads the first page
  * sees whether that was all. If not, it delivers nothing there: the fan-out moves to the lanes of
  * large ones (inflight_split). So the small lane spends one page read on a fan-out of any
  * size, no page is read twice for a small one, and what follows in the small
@@ -79,6 +79,6 @@ bool audience_is_last(const struct bus_message *m, const struct audience_cursor 
 bool audience_is_large(const struct engine *g, const struct bus_message *m,
                        const struct audience_cursor *cursor)
 {
-    return lane_rows[m->lane].use == USE_SMALL && !is_retry(m->kind) &&
-           rule_splits(&g->rules[m->rule]) && !cursor->end;
+    return lane_rows[m->lane].splits && !is_retry(m->kind) && rule_splits(&g->rules[m->rule]) &&
+           !cursor->end;
 }

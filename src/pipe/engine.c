@@ -47,7 +47,7 @@ void engine_config_default(struct engine_config *c)
 static void check_rule(const struct rule *rule)
 {
     CHECK(rule->on < EVENT_TYPE_COUNT && event_keep(rule->on) == EVENT_STORED);
-    CHECK(rule->lane < LANE_COUNT && lane_rows[rule->lane].use != USE_REPLAY);
+    CHECK(rule->lane < LANE_COUNT && !lane_rows[rule->lane].replays);
     CHECK(!rule->sink != !rule->tx_sink);
     CHECK(!rule->tx_sink || (rule->effect == EFFECT_TRUTH && rule->dedup != DEDUP_OFF));
     CHECK(!rule_walks(rule) || (rule->batch > 0 && rule->batch <= ENGINE_BATCH_MAX));

@@ -169,7 +169,10 @@ void engine_saw_term(struct engine *g, uint64_t term);
 void engine_offer(struct engine *g, const struct event *events, size_t n);
 
 int64_t engine_relay_step(struct engine *g);    /* one caller at a time */
-int64_t engine_worker_step(struct engine *g);   /* any number of threads */
+/* Deliver: the lanes of POOL_VIEWS, of POOL_TRUTH, of both. Any number of threads. */
+int64_t engine_views_step(struct engine *g);
+int64_t engine_truth_step(struct engine *g);
+int64_t engine_worker_step(struct engine *g);
 int64_t engine_recorder_step(struct engine *g); /* writes the delivery store, claims what is due;
                                                blocking SQL; one caller */
 int64_t

@@ -144,7 +144,7 @@ static void take_sample(struct cell *c, int64_t now_us)
 
 static int64_t target_of(const struct freshness *f, const struct cell *c)
 {
-    if (lane_rows[c->raw.lane].use == USE_REPLAY)
+    if (lane_rows[c->raw.lane].replays)
         return 0;
     int64_t target_ms = f->rules[c->raw.rule].target_ms;
     return target_ms ? target_ms : lane_rows[c->raw.lane].target_ms;

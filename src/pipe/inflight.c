@@ -49,10 +49,10 @@ static void make_cells(struct inflight *f, size_t rule_count)
         uint16_t rule = (uint16_t)i;
         add_cell(f, rule, f->rules[i].lane);
         if (rule_splits(&f->rules[i])) {
-            add_cell(f, rule, lane_for(USE_ACTIVE));
-            add_cell(f, rule, lane_for(USE_REST));
+            add_cell(f, rule, lane_rows[f->rules[i].lane].active);
+            add_cell(f, rule, lane_rows[f->rules[i].lane].rest);
         }
-        add_cell(f, rule, lane_for(USE_REPLAY));
+        add_cell(f, rule, lane_for_replays(f->rules[i].lane));
     }
 }
 
@@ -142,7 +142,8 @@ static void add_items(struct inflight *f, uint32_t slot, uint32_t mask, const ui
     struct inflight_slot *s = inflight_slot(f, slot);
     for (uint32_t left = mask; left; left &= left - 1) {
         uint16_t rule = rules[__builtin_ctz(left)];
-        enum lane lane = s->kind == SLOT_REPLAY ? lane_for(USE_REPLAY) : f->rules[rule].lane;
+        enum lane lane = f->rules[rule].lane;
+        lane = s->kind == SLOT_REPLAY ? lane_for_replays(lane) : lane;
         s->walks = (uint16_t)(s->walks + rule_walks(&f->rules[rule]));
         inflight_admit(f, inflight_add_item(f, slot, rule, lane, &start, 0));
     }
@@ -252,9 +253,9 @@ void inflight_join(struct inflight *f)
 enum lane inflight_lane_of(const struct rule *rule, enum audience_part part, uint64_t replay)
 {
     if (replay)
-        return lane_for(USE_REPLAY);
+        return lane_for_replays(rule->lane);
     if (part != AUDIENCE_ALL && rule_splits(rule))
-        return lane_for(part == AUDIENCE_ACTIVE ? USE_ACTIVE : USE_REST);
+        return part == AUDIENCE_ACTIVE ? lane_rows[rule->lane].active : lane_rows[rule->lane].rest;
     return rule->lane;
 }
 

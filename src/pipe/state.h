@@ -164,7 +164,7 @@ static inline void due_by(int64_t *due_us, int64_t at_us)
 
 static inline bool engine_lane_is_guarded(struct engine *g, enum lane lane)
 {
-    return lane_is_large(lane) && atomic_load(&g->guarded_expansion);
+    return lane_rows[lane].large && atomic_load(&g->guarded_expansion);
 }
 
 static inline bool is_retry(uint8_t kind)

@@ -393,7 +393,7 @@ static bool work_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t 
     t.weight = 0;
     t.failed = t.succeeded = 0;
     t.error = OK;
-    uint32_t used = lane_rows[lane].use == USE_SMALL && g->env.views->remote
+    uint32_t used = lane_rows[lane].splits && g->env.views->remote
                         ? work_together(g, &t, granted)
                         : work_one_by_one(g, &t, granted);
     if (used) {
@@ -412,23 +412,57 @@ static bool work_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t 
     return false;
 }
 
-static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
+/* The lanes of these pools, each pool's in its order. */
+static bool work(struct engine *g, unsigned pools, int64_t now_us, int64_t *due_us)
 {
     *due_us = g->config.shared ? now_us + LOOK_AT_LEAST_US : INT64_MAX;
     if (atomic_load(&g->paused))
         return false;
-    for (int lane = 0; lane < LANE_COUNT; lane++) {
-        if (!engine_lane_is_guarded(g, (enum lane)lane) &&
-            work_lane(g, (enum lane)lane, now_us, due_us))
-            return true;
+    for (int pool = 0; pool < POOL_COUNT; pool++) {
+        size_t n;
+        const enum lane *lanes = lanes_of_pool((enum worker_pool)pool, &n);
+        for (size_t i = 0; i < n && (pools & (1U << pool)); i++)
+            if (!engine_lane_is_guarded(g, lanes[i]) && work_lane(g, lanes[i], now_us, due_us))
+                return true;
     }
     return false;
 }
 
-int64_t engine_worker_step(struct engine *g)
+static bool work_on_views(struct engine *g, int64_t now_us, int64_t *due_us)
+{
+    return work(g, 1U << POOL_VIEWS, now_us, due_us);
+}
+
+static bool work_on_truth(struct engine *g, int64_t now_us, int64_t *due_us)
+{
+    return work(g, 1U << POOL_TRUTH, now_us, due_us);
+}
+
+static bool work_on_both(struct engine *g, int64_t now_us, int64_t *due_us)
+{
+    return work(g, 1U << POOL_VIEWS | 1U << POOL_TRUTH, now_us, due_us);
+}
+
+static int64_t step(struct engine *g,
+                    bool (*pool)(struct engine *g, int64_t now_us, int64_t *due_us))
 {
     engine_enter(g);
-    int64_t due_us = engine_work_step(g, ENGINE_WORKERS, work);
+    int64_t due_us = engine_work_step(g, ENGINE_WORKERS, pool);
     engine_exit(g);
     return due_us;
+}
+
+int64_t engine_views_step(struct engine *g)
+{
+    return step(g, work_on_views);
+}
+
+int64_t engine_truth_step(struct engine *g)
+{
+    return step(g, work_on_truth);
+}
+
+int64_t engine_worker_step(struct engine *g)
+{
+    return step(g, work_on_both);
 }

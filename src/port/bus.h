@@ -38,7 +38,7 @@
 
 struct bus;
 
-enum { BUS_LANES_MAX = 16 };
+enum { BUS_LANES_MAX = 65 }; /* the engine's, and one for reports */
 
 /* What became of a work item, told to the node that leads by whoever did it. */
 enum report_kind {

@@ -45,55 +45,40 @@ extern const struct audience audience_listed; /* "to" in the event's data: ["1",
 #define TO_SUBJECT   (&audience_subject)
 #define TO_LISTED    (&audience_listed)
 
-/* What the engine uses a lane for. */
-enum lane_use {
-    USE_RULES,  /* the work of the rules that name it */
-    USE_SMALL,  /* the same, until a walk has more than one batch: it moves on to the next two */
-    USE_ACTIVE, /* large fan-outs: people seen lately */
-    USE_REST,   /* large fan-outs: everybody else */
-    USE_REPLAY, /* whatever a replay begins, in the order of its rule's own lane */
-};
-
-/* Which settings replace its row's numbers. */
-enum lane_settings {
-    LANE_SETTINGS_COMMON,  /* lane-concurrency and lane-rate */
-    LANE_SETTINGS_CLEANUP, /* cleanup-rate */
-    LANE_SETTINGS_NONE,    /* beside live work: as its row says */
-};
-
-/* name, wire name, batches at a time, batches per second (0: no limit), fan-outs that it holds at
- * most, freshness target in ms (0: none), ordered: events of one key (the actor) one after another,
- * local: the node that leads keeps its work to itself while little waits; use; settings.
- * Mentions go to those named; graph has changes of one person, small has posts and messages,
- * cleanup what is deleted. The first lane is served first. A new lane is a row; the engine knows
- * only what the row says. */
-/* clang-format off */
-#define LANE_TABLE(X)                                                                              \
-    X(MENTIONS, "mentions", 10, 0,   16384,  1000,   false, true,  RULES,  COMMON)                 \
-    X(GRAPH,    "graph",    10, 0,   100000, 2000,   true,  true,  RULES,  COMMON)                 \
-    X(SMALL,    "small",    10, 0,   16384,  2000,   false, true,  SMALL,  COMMON)                 \
-    X(ACTIVE,   "active",   10, 0,   10000,  5000,   false, false, ACTIVE, COMMON)                 \
-    X(REST,     "rest",     10, 0,   10000,  30000,  false, false, REST,   COMMON)                 \
-    X(CLEANUP,  "cleanup",  2,  400, 100000, 600000, false, false, RULES,  CLEANUP)                \
-    X(REPLAY,   "replay",   2,  0,   1000,   0,      false, false, REPLAY, NONE)
-
 enum lane {
-#define LANE_ENUM(name, wire, concurrency, rate, limit, target_ms, ordered, local, use, settings) \
-    LANE_##name,
-    LANE_TABLE(LANE_ENUM)
-#undef LANE_ENUM
+#define LANE(name, ...) LANE_##name,
+#include "port/lanes.def"
+#undef LANE
     LANE_COUNT
 };
-/* clang-format on */
 
+enum { LANES_MAX = 64 };
+_Static_assert((int)LANE_COUNT <= (int)LANES_MAX, "too many lanes");
+
+/* Who works on a lane, by what its sinks touch: so that a slow mail server or a long clean-up never
+ * holds up a timeline. */
+enum worker_pool { POOL_VIEWS, POOL_TRUTH, POOL_OUTSIDE, POOL_COUNT };
+
+/* Which settings replace the table's concurrency and rate. */
+enum lane_tuning { TUNED_BY_LANE_SETTINGS, TUNED_BY_CLEANUP, TUNED_BY_TABLE };
+
+/* The engine knows only what the row says. */
 struct lane_row {
     const char *name;
-    uint32_t concurrency, rate;
-    size_t limit;
-    int64_t target_ms;
-    bool ordered, local;
-    enum lane_use use;
-    enum lane_settings settings;
+    enum worker_pool pool;
+    int priority; /* within the pool: lower ones are served first */
+    enum lane_tuning tuned_by;
+    uint32_t concurrency; /* batches at a time; outside: calls */
+    uint32_t rate;        /* batches per second; 0: no limit */
+    size_t limit;         /* fan-outs that it holds at most */
+    int64_t target_ms;    /* freshness; 0: none */
+    bool ordered;         /* events of one key (the actor) one after another */
+    bool local;           /* the node that leads keeps its work to itself while little waits */
+    bool splits;          /* a walk of more than one batch moves on to these two: */
+    enum lane active, rest;
+    bool large;   /* the overload guard stops it when the disk is full */
+    bool replays; /* what replays begin for the rules of this pool, in the order of their own lanes
+                   */
 };
 extern const struct lane_row lane_rows[LANE_COUNT];
 
@@ -200,19 +185,16 @@ static inline bool rule_walks(const struct rule *rule)
 
 const char *lane_name(enum lane lane);
 bool lane_parse(struct str name, enum lane *lane);
-enum lane lane_for(enum lane_use use); /* the first one of that use */
+enum lane lane_for_replays(enum lane of); /* of the rules of that lane */
+/* The pool's lanes in the order in which they are served; *n of them. */
+const enum lane *lanes_of_pool(enum worker_pool pool, size_t *n);
 
 static inline bool lane_is_ordered(enum lane lane)
 {
     return lane_rows[lane].ordered;
 }
-/* Is it one that large fan-outs move to? */
-static inline bool lane_is_large(enum lane lane)
-{
-    return lane_rows[lane].use == USE_ACTIVE || lane_rows[lane].use == USE_REST;
-}
 /* Does a fan-out of the rule move to the large lanes when it turns out to be large? */
 static inline bool rule_splits(const struct rule *rule)
 {
-    return rule->audience->parts && lane_rows[rule->lane].use == USE_SMALL;
+    return rule->audience->parts && lane_rows[rule->lane].splits;
 }
