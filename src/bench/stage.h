@@ -15,7 +15,7 @@ struct stage {
     struct cards *cards;
     struct bus *bus;
     struct engine *engine;
-    struct runner *runners[ENGINE_REPLAYS + 1];
+    struct runner *runners[ENGINE_SLEEPERS];
     struct runner *tidy;
     _Atomic bool failing;
     double recover_ms; /* how long engine_recover took */

@@ -40,6 +40,7 @@ enum {
     DRAIN_MS = 5000,
     DRAIN_POLL_NS = 2 * 1000 * 1000,
     STOP_MS = 60000,
+    OUTSIDE_STOP_MS = 30000,
     REMOTE_THREADS = 16, /* for blocking reads when every one of them waits for a network */
     EXIT_STORE_FAILED = 70,
 };
@@ -446,6 +447,11 @@ void runtime_close(struct runtime *runtime, int64_t grace_ms)
     if (!steps_stop(&runtime->steps, STOP_MS)) {
         log_error("a worker does not end; the server ends without it",
                   LOG_INT("waited_ms", STOP_MS));
+        _exit(EXIT_FAILURE);
+    }
+    if (!engine_outside_drain(api->engine, OUTSIDE_STOP_MS)) {
+        log_error("calls to other servers do not end; their outcome is unknown",
+                  LOG_INT("waited_ms", OUTSIDE_STOP_MS));
         _exit(EXIT_FAILURE);
     }
     auth_last_seen_step(api->auth);

@@ -84,6 +84,7 @@ static int64_t lead_step(struct runtime *r)
     X(deliver,   ANY,    ROLE_WORKER, false, 5, WORKERS, RUN_WORKERS,                              \
       engine_views_step(ENGINE))                                                                   \
     X(truth,     ANY,    ROLE_WORKER, false, 5, 1, RUN_WORKERS,    engine_truth_step(ENGINE))      \
+    X(outside,   ANY,    ROLE_WORKER, false, 0, 1, RUN_OUTSIDE,    engine_outside_step(ENGINE))    \
     X(save,      ALONE,  0,           false, 5, 1, RUN_BY_CLOCK,   maintenance_save_step(KEEP))    \
     X(beat,      SHARED, 0,           false, 0, 1, RUN_MEMBERSHIP, membership_beat_step(MEMBER))   \
     X(lead,      SHARED, 0,           false, 0, 1, RUN_MEMBERSHIP, lead_step(r))                   \
@@ -160,7 +161,8 @@ void steps_wake(struct steps *s, enum step_runner who)
 
 _Static_assert((int)RUN_WORKERS - (int)RUN_RELAY == (int)ENGINE_WORKERS - (int)ENGINE_RELAY &&
                    (int)RUN_RECORDER - (int)RUN_RELAY == (int)ENGINE_RECORDER - (int)ENGINE_RELAY &&
-                   (int)RUN_REPLAYS - (int)RUN_RELAY == (int)ENGINE_REPLAYS - (int)ENGINE_RELAY,
+                   (int)RUN_REPLAYS - (int)RUN_RELAY == (int)ENGINE_REPLAYS - (int)ENGINE_RELAY &&
+                   (int)RUN_OUTSIDE - (int)RUN_RELAY == (int)ENGINE_OUTSIDE - (int)ENGINE_RELAY,
                "the engine's runners are in the engine's order");
 
 void steps_wake_engine(struct steps *s, enum engine_sleeper who)

@@ -17,6 +17,7 @@ enum step_runner {
     RUN_WORKERS,
     RUN_RECORDER,
     RUN_REPLAYS,
+    RUN_OUTSIDE,
     RUN_LIVE,       /* streams wake them */
     RUN_MEMBERSHIP, /* nothing wakes them, and they go on until everything else has ended */
     RUNNERS

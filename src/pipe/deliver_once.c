@@ -21,23 +21,28 @@ struct acting {
     struct sink_result result;
 };
 
+struct dedup engine_dedup(struct engine *g)
+{
+    pthread_mutex_lock(&g->dedup_lock);
+    struct dedup now = g->dedup;
+    pthread_mutex_unlock(&g->dedup_lock);
+    return now;
+}
+
+void engine_keep_dedup(struct engine *g, const struct dedup *found)
+{
+    pthread_mutex_lock(&g->dedup_lock);
+    if (!g->dedup.ready || found->newest_ms > g->dedup.newest_ms)
+        g->dedup = *found;
+    pthread_mutex_unlock(&g->dedup_lock);
+}
+
 static enum err run_claim(struct tx *tx, void *arg)
 {
     struct acting *a = arg;
-    pthread_mutex_lock(&a->g->dedup_lock);
-    a->dedup = a->g->dedup;
-    pthread_mutex_unlock(&a->g->dedup_lock);
+    a->dedup = engine_dedup(a->g);
     enum err e = dedup_begin(tx, &a->dedup, a->now_ms);
     return e ? e : dedup_claim(tx, &a->dedup, a->rule->consumer, &a->key, a->now_ms, &a->answer);
-}
-
-/* It is committed: what was found out holds for all. */
-static void keep_dedup(struct acting *a)
-{
-    pthread_mutex_lock(&a->g->dedup_lock);
-    if (!a->g->dedup.ready || a->dedup.newest_ms > a->g->dedup.newest_ms)
-        a->g->dedup = a->dedup;
-    pthread_mutex_unlock(&a->g->dedup_lock);
 }
 
 static enum err run_confirm(struct tx *tx, void *arg)
@@ -74,7 +79,7 @@ static enum err act_in_truth(struct acting *a)
     enum err e = db_write(a->g->env.db, run_in_truth, a, NULL);
     if (e) /* a lost reply of our own store: trying again finds out */
         return e == ERR_UNKNOWN_COMMIT ? ERR_UNAVAILABLE : e;
-    keep_dedup(a);
+    engine_keep_dedup(a->g, &a->dedup);
     /* A claim from a time when this consumer acted outside. */
     return a->answer == DEDUP_UNKNOWN && !is_ordered_again(a) ? ERR_UNKNOWN_COMMIT : OK;
 }
@@ -85,7 +90,7 @@ static enum err act_outside(struct acting *a)
     enum err e = db_write(db, run_claim, a, NULL);
     if (e)
         return e == ERR_UNKNOWN_COMMIT ? ERR_UNAVAILABLE : e;
-    keep_dedup(a);
+    engine_keep_dedup(a->g, &a->dedup);
     if (a->answer == DEDUP_UNKNOWN && !is_ordered_again(a))
         return ERR_UNKNOWN_COMMIT;
     if (a->answer == DEDUP_DONE)
@@ -108,7 +113,7 @@ static enum err act_outside(struct acting *a)
     return OK;
 }
 
-static void add_result(struct sink_result *to, const struct sink_result *from)
+void sink_result_add(struct sink_result *to, const struct sink_result *from)
 {
     to->delivered += from->delivered;
     to->repeated += from->repeated;
@@ -137,7 +142,7 @@ static enum err act_once(struct engine *g, const struct bus_message *m, const st
         out->duplicates++;
         atomic_fetch_add(&g->dedup_duplicates, 1);
     }
-    add_result(&out->result, &a.result);
+    sink_result_add(&out->result, &a.result);
     return e;
 }
 

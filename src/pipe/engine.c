@@ -48,7 +48,10 @@ static void check_rule(const struct rule *rule)
 {
     CHECK(rule->on < EVENT_TYPE_COUNT && event_keep(rule->on) == EVENT_STORED);
     CHECK(rule->lane < LANE_COUNT && !lane_rows[rule->lane].replays);
-    CHECK(!rule->sink != !rule->tx_sink);
+    CHECK((rule->sink != NULL) + (rule->tx_sink != NULL) + (rule->outside != NULL) == 1);
+    CHECK(!rule->outside || (rule->effect == EFFECT_OUTSIDE &&
+                             lane_rows[rule->lane].pool == POOL_OUTSIDE && !rule->rest_sink));
+    CHECK(rule->outside || lane_rows[rule->lane].pool != POOL_OUTSIDE);
     CHECK(!rule->tx_sink || (rule->effect == EFFECT_TRUTH && rule->dedup != DEDUP_OFF));
     CHECK(!rule_walks(rule) || (rule->batch > 0 && rule->batch <= ENGINE_BATCH_MAX));
     /* Handles mean nothing to the next process. */
@@ -160,6 +163,7 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
                                                   .write = engine_write});
     relay_init(&g->relay);
     watermark_init(&g->watermark);
+    outside_init(&g->outside);
     atomic_store(&g->timers.next_ms, INT64_MAX);
     atomic_store(&g->timers.log_after_us, INT64_MIN);
     if (config->shared)
@@ -185,6 +189,7 @@ void engine_free(struct engine *g)
     commit_queue_done(&g->commit_queue);
     pthread_mutex_destroy(&g->save_lock);
     pthread_rwlock_destroy(&g->life);
+    outside_done(&g->outside);
     free(g);
 }
 
@@ -206,6 +211,8 @@ void engine_wake_up(struct engine *g, enum engine_sleeper who)
     _Atomic bool *asleep = &g->asleep[who];
     if (atomic_load(asleep) && atomic_exchange(asleep, false) && g->wake)
         g->wake(g->wake_ctx, who);
+    if (who == ENGINE_WORKERS) /* whoever says so does not know which pool the work is for */
+        engine_wake_up(g, ENGINE_OUTSIDE);
 }
 
 bool engine_may_log(_Atomic int64_t *log_after_us, int64_t now_us)

@@ -53,8 +53,8 @@ struct engine_config {
     int64_t lease_ms;          /* how long a retry may be under way before it is due again */
     int64_t resend_after_ms;   /* bus not exact, or shared: a message not heard of for so long is
                                   sent again; 0: never; below: 5 s when shared, else a minute */
-    int64_t poll_every_ms; /* how often the relay looks for pending rows that it was not told of */
-    int64_t timer_every_ms; /* how often timers are looked at, when none is known to be due sooner */
+    int64_t poll_every_ms;  /* how often the relay looks for pending rows that it was not told of */
+    int64_t timer_every_ms; /* how often timers are looked at at least */
     size_t trace_records;
     bool shared;   /* other nodes use the same store, views and bus */
     uint16_t node; /* this one, in reports */
@@ -130,7 +130,14 @@ void engine_free(struct engine *g);
 void engine_observe(struct engine *g, fan_out_observer observer, void *ctx); /* before start */
 /* `wake` is called, from any thread, when a step that slept (returned a later time) may have
  * something to do: the relay's, every worker's, the delivery store's, the replays'. */
-enum engine_sleeper { ENGINE_RELAY, ENGINE_WORKERS, ENGINE_RECORDER, ENGINE_REPLAYS };
+enum engine_sleeper {
+    ENGINE_RELAY,
+    ENGINE_WORKERS,
+    ENGINE_RECORDER,
+    ENGINE_REPLAYS,
+    ENGINE_OUTSIDE,
+    ENGINE_SLEEPERS
+};
 typedef void (*engine_wake)(void *ctx, enum engine_sleeper who);
 void engine_on_wake(struct engine *g, engine_wake wake, void *ctx);
 
@@ -168,11 +175,16 @@ void engine_saw_term(struct engine *g, uint64_t term);
  * with them. One caller at a time, in commit order. Never blocks, never fails. */
 void engine_offer(struct engine *g, const struct event *events, size_t n);
 
-int64_t engine_relay_step(struct engine *g);    /* one caller at a time */
+int64_t engine_relay_step(struct engine *g); /* one caller at a time */
 /* Deliver: the lanes of POOL_VIEWS, of POOL_TRUTH, of both. Any number of threads. */
 int64_t engine_views_step(struct engine *g);
 int64_t engine_truth_step(struct engine *g);
 int64_t engine_worker_step(struct engine *g);
+/* Begins and ends what happens outside; blocking SQL, one caller. */
+int64_t engine_outside_step(struct engine *g);
+/* After the threads that call the steps: begins nothing more, and waits for what is under way.
+ * False: some of it did not end in time, and its outcome is unknown to the next start. */
+bool engine_outside_drain(struct engine *g, int64_t within_ms);
 int64_t engine_recorder_step(struct engine *g); /* writes the delivery store, claims what is due;
                                                blocking SQL; one caller */
 int64_t

@@ -213,7 +213,7 @@ enum err engine_lead(struct engine *g, uint64_t term)
     if (e)
         return e;
     bus_listen(g->bus, ENGINE_REPORTS, true);
-    for (int who = 0; who <= ENGINE_REPLAYS; who++)
+    for (int who = 0; who < ENGINE_SLEEPERS; who++)
         engine_wake_up(g, (enum engine_sleeper)who);
     log_info("this node leads", LOG_INT("term", (int64_t)term));
     return OK;

@@ -85,6 +85,17 @@ struct timers {
     struct hist late_us;
 };
 
+/* outside.c. The step's own, but for what the lock is over. */
+struct outside {
+    pthread_mutex_t lock;
+    struct outside_item *first, **last; /* all of whose calls have ended; under the lock */
+    struct outside_item *newest;        /* of all that are under way */
+    size_t lanes[LANE_COUNT], calls;    /* under way, by lane and in all */
+    _Atomic bool draining;
+};
+void outside_init(struct outside *o);
+void outside_done(struct outside *o);
+
 /* What truth counts, as of the last sample. */
 struct truth_counts {
     struct delivery_count deliveries[ENGINE_COUNTS_MAX];
@@ -109,7 +120,7 @@ struct engine {
     bool observed[EVENT_TYPE_COUNT]; /* a rule on it is */
 
     _Atomic bool paused, guarded_expansion, guarded_bulk;
-    _Atomic bool asleep[ENGINE_REPLAYS + 1]; /* by sleeper: its step returned a later time */
+    _Atomic bool asleep[ENGINE_SLEEPERS]; /* by sleeper: its step returned a later time */
 
     /* shared: who enters here finds the parts below as they are; who begins or ends to lead has it
      * alone */
@@ -145,6 +156,7 @@ struct engine {
     struct relay relay;
     struct watermark watermark;
     struct timers timers;
+    struct outside outside;
 };
 
 void engine_wake_up(struct engine *g, enum engine_sleeper who);
@@ -285,6 +297,10 @@ bool audience_is_large(const struct engine *g, const struct bus_message *m,
 
 /* ---- deliver_once.c ---- */
 
+/* What is known of the duplicate memory; and what a transaction found out, when it is committed. */
+struct dedup engine_dedup(struct engine *g);
+void engine_keep_dedup(struct engine *g, const struct dedup *found);
+void sink_result_add(struct sink_result *to, const struct sink_result *from);
 struct delivered {
     struct sink_result result;
     size_t duplicates; /* members that a dedup memory knows */

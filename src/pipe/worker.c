@@ -19,9 +19,9 @@
  * Where the views are behind a network a small fan-out is two trips and hardly any work. So what a
  * step takes from the small lane goes together: one trip for all audiences, one delivery to all of
  * those that were read as a whole. Whatever does not fit that, or fails, is worked on by itself. */
+#include "pipe/worker.h"
 #include "base/fault.h"
 #include "base/log.h"
-#include "pipe/outcome.h"
 
 enum {
     MESSAGE_WEIGHT = 16,            /* what a message costs at least, in members */
@@ -29,16 +29,6 @@ enum {
     REPORT_AGAIN_US = 100 * 1000,   /* until a work item whose outcome could not be told */
     UNKNOWN_AGAIN_US = 5000 * 1000, /* until a work item that only newer programs know */
     LOOK_AT_LEAST_US = 250 * 1000,  /* shared: in case the bus could not wake us */
-};
-
-/* What one step did. */
-struct tally {
-    struct outcomes o;
-    size_t weight;
-    uint32_t failed, succeeded;
-    enum err error; /* of the failures: steps are short, and mostly fail for one
-                       reason */
-    uint64_t failed_keys[WORKER_MESSAGES];
 };
 
 /* ---- telling ---- */
@@ -111,7 +101,7 @@ static bool go_ahead(struct engine *g, struct tally *t, const struct bus_message
     return true;
 }
 
-static void fail(struct engine *g, struct tally *t, const struct bus_message *m,
+void worker_fail(struct engine *g, struct tally *t, const struct bus_message *m,
                  struct bus_report *r, enum err e)
 {
     t->failed_keys[t->failed++] = m->event.actor;
@@ -138,7 +128,7 @@ static bool must_be_careful(struct engine *g, const struct bus_message *m)
 }
 
 /* A page of `n` members was delivered. */
-static void succeed(struct engine *g, struct tally *t, const struct bus_message *m,
+void worker_succeed(struct engine *g, struct tally *t, const struct bus_message *m,
                     struct bus_report *r, size_t n, const struct delivered *a)
 {
     bool walks = rule_walks(&g->rules[m->rule]);
@@ -169,10 +159,10 @@ static void deliver_page(struct engine *g, struct tally *t, const struct bus_mes
     if (e) {
         r.asked_ms = a.result.retry_after_ms;
         r.at_end = false;
-        fail(g, t, m, &r, e);
+        worker_fail(g, t, m, &r, e);
         return;
     }
-    succeed(g, t, m, &r, n, &a);
+    worker_succeed(g, t, m, &r, n, &a);
 }
 
 /* Work items of former leaders are void, and what this program does not know is left to programs
@@ -211,7 +201,7 @@ static bool take_up(struct engine *g, struct tally *t, const struct bus_message 
 }
 
 /* False: there is nothing to be done. */
-static bool begin_message(struct engine *g, struct tally *t, const struct bus_message *m)
+bool worker_begin_message(struct engine *g, struct tally *t, const struct bus_message *m)
 {
     t->weight += MESSAGE_WEIGHT;
     return !(g->config.shared && is_passed_over(g, t, m)) && (!is_ours(g, m) || take_up(g, t, m));
@@ -229,7 +219,7 @@ static void work_message(struct engine *g, struct tally *t, const struct bus_mes
     if (!e)
         e = audience_page(g, m, &event, &cursor, members, &n);
     if (e) {
-        fail(g, t, m, &r, e);
+        worker_fail(g, t, m, &r, e);
     } else if (audience_is_large(g, m, &cursor)) {
         r.kind = REPORT_SPLIT;
         tell_outcome(g, t, m, &r, NULL);
@@ -304,7 +294,8 @@ static void deliver_together(struct engine *g, struct tally *t, struct crowd *c)
         }
         struct bus_report r = {.next = c->pages[i].cursor.after, .at_end = true};
         t->weight += c->pages[i].n;
-        succeed(g, t, m, &r, c->pages[i].n, &(struct delivered){.result = c->calls[i].result});
+        worker_succeed(g, t, m, &r, c->pages[i].n,
+                       &(struct delivered){.result = c->calls[i].result});
     }
 }
 
@@ -319,7 +310,7 @@ __attribute__((noinline)) static uint32_t work_together(struct engine *g, struct
     while (used < granted && t->weight < WORKER_MEMBERS &&
            bus_take(g->bus, (uint16_t)t->o.lane, t->o.now_us, &m)) {
         used++;
-        if (!begin_message(g, t, &m))
+        if (!worker_begin_message(g, t, &m))
             continue;
         if (may_go_together(g, &m) && (c.count == 0 || c.messages[0].rule == m.rule))
             c.messages[c.count++] = m;
@@ -343,7 +334,7 @@ static uint32_t work_one_by_one(struct engine *g, struct tally *t, uint32_t gran
     while (used < granted && t->weight < WORKER_MEMBERS &&
            bus_take(g->bus, (uint16_t)t->o.lane, t->o.now_us, &m)) {
         used++;
-        if (begin_message(g, t, &m))
+        if (worker_begin_message(g, t, &m))
             work_message(g, t, &m);
     }
     return used;
@@ -373,6 +364,20 @@ static void count_for_breaker(struct engine *g, struct tally *t)
     engine_wake_up(g, ENGINE_WORKERS);
 }
 
+void worker_begin(struct engine *g, struct tally *t, enum lane lane, int64_t now_us)
+{
+    outcomes_begin(&t->o, lane, now_us, clock_wall_ms(g->env.clock));
+    t->weight = 0;
+    t->failed = t->succeeded = 0;
+    t->error = OK;
+}
+
+void worker_end(struct engine *g, struct tally *t)
+{
+    count_for_breaker(g, t);
+    outcomes_end(g, &t->o);
+}
+
 /* ---- the step ---- */
 
 /* Works on the lane's next few messages; false when it has none that may be
@@ -389,17 +394,12 @@ static bool work_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t 
         return false;
     uint32_t granted = lane_gate_enter(gate, now_us, probe ? 1 : WORKER_MESSAGES, due_us);
     struct tally t;
-    outcomes_begin(&t.o, lane, now_us, clock_wall_ms(g->env.clock));
-    t.weight = 0;
-    t.failed = t.succeeded = 0;
-    t.error = OK;
+    worker_begin(g, &t, lane, now_us);
     uint32_t used = lane_rows[lane].splits && g->env.views->remote
                         ? work_together(g, &t, granted)
                         : work_one_by_one(g, &t, granted);
-    if (used) {
-        count_for_breaker(g, &t);
-        outcomes_end(g, &t.o);
-    }
+    if (used)
+        worker_end(g, &t);
     if (probe && t.failed + t.succeeded == 0)
         breaker_unused(breaker);
     bool was_full = granted && lane_gate_leave(gate, granted - used);

@@ -124,6 +124,27 @@ typedef enum err (*sinks_fn)(struct sink_env *env, struct sink_call *calls, size
 typedef enum err (*tx_sink_fn)(struct tx *tx, struct sink_env *env, const struct event *e,
                                uint64_t member, struct sink_result *result);
 
+/* An effect outside that takes its time, such as a request to another server. A sink begins it and
+ * returns at once; it ends with outside_end(), once, from any thread, within a time that its sink
+ * limits. Many are under way at a time. */
+struct outside_call {
+    const struct event *event;
+    uint64_t member;
+    struct sink_result result;
+    enum err error;
+    void *user; /* the sink's own */
+    void (*ended)(struct outside_call *call);
+};
+typedef void (*outside_fn)(struct sink_env *env, struct outside_call *call);
+
+/* As a sink returns: an error means that it did not happen, and ERR_UNKNOWN_COMMIT that nobody
+ * knows. The call is gone afterwards. */
+static inline void outside_end(struct outside_call *call, enum err error)
+{
+    call->error = error;
+    call->ended(call);
+}
+
 /* How often a failed delivery is tried again, and what becomes of it then. */
 enum priority {
     PRIORITY_CRITICAL, /* 6 retries, about ten minutes; then a dead letter */
@@ -157,6 +178,7 @@ struct rule {
     bool reads_data;    /* its audience or sink looks at event.data */
     sink_fn sink;       /* or … */
     tx_sink_fn tx_sink; /* … this one, with EFFECT_TRUTH and a dedup memory */
+    outside_fn outside; /* … or this one, with EFFECT_OUTSIDE, in a lane of POOL_OUTSIDE */
     sink_fn rest_sink;  /* NULL: sink. For AUDIENCE_REST, those of a large audience who were not
                            here lately; without a dedup memory */
     sinks_fn sinks;     /* NULL: none. For whole audiences that are small, where each call of the

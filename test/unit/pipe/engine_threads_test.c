@@ -117,7 +117,7 @@ static void make_rules(void)
 
 static pthread_mutex_t sleep_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t sleep_over;
-static uint64_t woken[ENGINE_REPLAYS + 1]; /* how often */
+static uint64_t woken[ENGINE_SLEEPERS]; /* how often */
 static _Atomic bool stopping;
 
 static void wake(void *ctx, enum engine_sleeper who)
