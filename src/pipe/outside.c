@@ -355,23 +355,16 @@ static bool begin(struct engine *g, int64_t now_us, int64_t *due_us)
 
 /* ---- the step ---- */
 
-static int64_t step(struct engine *g)
+static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
 {
-    int64_t now_us = clock_mono_us(g->env.clock), due_us = INT64_MAX;
     bool settled = settle(g, now_us);
-    if (begin(g, now_us, &due_us) || settled)
-        return now_us;
-    atomic_store(&g->asleep[ENGINE_OUTSIDE], true);
-    settled = settle(g, now_us);
-    if (begin(g, now_us, &due_us) || settled)
-        return now_us;
-    return due_us;
+    return begin(g, now_us, due_us) || settled;
 }
 
 int64_t engine_outside_step(struct engine *g)
 {
     engine_enter(g);
-    int64_t due_us = step(g);
+    int64_t due_us = engine_work_step(g, ENGINE_OUTSIDE, work);
     engine_exit(g);
     return due_us;
 }
