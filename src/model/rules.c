@@ -10,10 +10,16 @@ static bool is_pushed(const struct event *e)
     return e->value == DELIVERY_PUSH;
 }
 
-#define RULE(sink_, ...) {.sink = sink_, __VA_ARGS__},
+#define RULE(sink_, ...)            {.sink = sink_, __VA_ARGS__},
+#define TX_RULE(sink_, ...)         {.tx_sink = sink_, __VA_ARGS__},
+#define OUTSIDE_RULE(outside_, ...) {.outside = outside_, __VA_ARGS__},
+#define AUDIENCE(name)
 const struct rule model_rules[] = {
 #include "model/rules.def"
 };
 #undef RULE
+#undef TX_RULE
+#undef OUTSIDE_RULE
+#undef AUDIENCE
 
 const size_t model_rule_count = COUNT_OF(model_rules);

@@ -5,12 +5,19 @@
 
 #include "port/rule.h"
 
-/* TO_FOLLOWERS: members are handles of the views. TO_ACTOR: members[0] is the actor. */
 #define RULE(sink_, ...)                                                                           \
     enum err sink_(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n, \
                    struct sink_result *result);
+#define TX_RULE(sink_, ...)                                                                        \
+    enum err sink_(struct tx *tx, struct sink_env *env, const struct event *e, uint64_t member,    \
+                   struct sink_result *result);
+#define OUTSIDE_RULE(outside_, ...) void outside_(struct sink_env *env, struct outside_call *call);
+#define AUDIENCE(name)              extern const struct audience name;
 #include "model/rules.def"
 #undef RULE
+#undef TX_RULE
+#undef OUTSIDE_RULE
+#undef AUDIENCE
 
 enum err sink_pushes(struct sink_env *env, struct sink_call *calls, size_t n);
 enum err sink_inboxes(struct sink_env *env, struct sink_call *calls, size_t n);

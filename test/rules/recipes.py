@@ -43,12 +43,34 @@ RECIPES = [
         Edit("src/api/resource/metrics.h", r"struct numbers \{\n", "    uint64_t recipes;\n"),
         Edit("src/api/resource/metrics.c", r"(?=        \.shed = )", "        .recipes = 7,\n")]),
     Recipe("an event with rule and sink", [
-        Edit("src/port/event.h", r"#define EVENT_TABLE\(X\)\s*\\\n", '    X(RECIPE_WRITTEN, "recipe.written", 1, STORED) \\\n'),
+        Edit("src/port/event.h", r"#define EVENT_TABLE\(X\)\s*\\\n", '    X(RECIPE_WRITTEN, "recipe.written", 1, STORED) \\\n'
+             '    X(RECIPE_DUE, "recipe.due", 1, STORED) \\\n'),
         Edit("src/model/rules.def", None,
              '\nRULE(sink_recipe,\n     .consumer = "recipes",\n     .on = EVENT_RECIPE_WRITTEN,\n     .audience = TO_ACTOR,\n'
              '     .lane = LANE_GRAPH,\n     .batch = 1,\n     .priority = PRIORITY_LOW,\n     .effect = EFFECT_VIEWS,\n'
-             '     .late_means = "nobody cooks yet")\n'),
+             '     .late_means = "nobody cooks yet")\n'
+             # A new account sets a timer; when it is due, the cook and a guest get something from outside.
+             '\nTX_RULE(sink_recipe_timer,\n     .consumer = "recipe_timers",\n     .on = EVENT_ACCOUNT_CREATED,\n'
+             '     .audience = TO_ACTOR,\n     .lane = LANE_PURGE,\n     .batch = 1,\n     .priority = PRIORITY_NORMAL,\n'
+             '     .effect = EFFECT_TRUTH,\n     .dedup = DEDUP_BY_EVENT,\n     .late_means = "the water boils later")\n'
+             '\nAUDIENCE(audience_table)\nOUTSIDE_RULE(send_recipe,\n     .consumer = "recipe_mails",\n'
+             '     .on = EVENT_RECIPE_DUE,\n     .audience = &audience_table,\n     .lane = LANE_OUTSIDE,\n     .batch = 8,\n'
+             '     .priority = PRIORITY_NORMAL,\n     .effect = EFFECT_OUTSIDE,\n     .channel = "recipes",\n'
+             '     .dedup = DEDUP_BY_EVENT,\n     .late_means = "dinner is late")\n'),
         Edit("src/model/sinks.c", None,
+             '\n#include "base/log.h"\n#include "port/timer.h"\n'
+             "enum err sink_recipe_timer(struct tx *tx, struct sink_env *env, const struct event *e, uint64_t member,\n"
+             "                           struct sink_result *result)\n{\n"
+             "    struct event due = {.type = EVENT_RECIPE_DUE, .actor = member, .subject = 7};\n    (void)e;\n"
+             "    result->delivered = 1;\n    return timer_set(tx, &due, member, clock_wall_ms(env->clock) + 50);\n}\n"
+             "\nstatic void give_table(struct sink_env *env, const struct event *const *events, struct audience_page *pages,\n"
+             "                       size_t n)\n{\n    (void)env;\n    for (size_t i = 0; i < n; i++) {\n"
+             "        pages[i].members[0] = events[i]->actor;\n        pages[i].members[1] = events[i]->subject;\n"
+             "        pages[i].n = 2;\n        pages[i].cursor.end = true;\n        pages[i].error = OK;\n    }\n}\n"
+             'const struct audience audience_table = {.name = "table", .pages = give_table};\n'
+             "\nvoid send_recipe(struct sink_env *env, struct outside_call *call)\n{\n    (void)env;\n"
+             '    log_info("a recipe was sent", LOG_ID("cook", call->event->actor), LOG_ID("to", call->member));\n'
+             "    call->result.delivered = 1;\n    outside_end(call, OK);\n}\n"
              "\nenum err sink_recipe(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,\n"
              "                     struct sink_result *result)\n{\n    (void)env, (void)e, (void)members;\n"
              "    result->delivered = n;\n    return OK;\n}\n")]),
@@ -160,6 +182,19 @@ class Served:
         with urllib.request.urlopen(self.url + path, timeout=30) as answer:
             return answer.status, answer.read().decode()
 
+    def sign_up(self, name):
+        body = json.dumps({"username": name, "password": "correct horse battery"}).encode()
+        request = urllib.request.Request(self.url + "/v1/accounts", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)["account"]["id"]
+
+    def await_log(self, pattern):
+        """What the log says that matches, once it does; None: it does not, in time."""
+        until = time.monotonic() + 60
+        while not (found := re.findall(pattern, self.log())) and time.monotonic() < until:
+            time.sleep(0.02)
+        return found
+
     def run(self, *words):
         return subprocess.run([self.program, *words, "--data", self.data], capture_output=True, text=True, timeout=60).stdout
 
@@ -178,10 +213,10 @@ def shows_up(served):
     metrics = served.get("/metrics")[1]
     yield "a metric", None if re.search(r"^fantail_recipes 7$", metrics, re.M) else metrics[:2000]
     yield "an event with rule and sink", None if 'consumer="recipes"' in metrics else metrics[-2000:]
-    until = time.monotonic() + 20
-    while "a recipe was cooked" not in served.log() and time.monotonic() < until:
-        time.sleep(0.02)
-    yield "a background step", None if "a recipe was cooked" in served.log() else served.log()
+    cook = served.sign_up("cook")
+    sent = served.await_log(rf'a recipe was sent","cook":"{cook}","to":"7"')
+    yield "its timer, its audience and its effect outside", None if sent else served.log()
+    yield "a background step", None if served.await_log("a recipe was cooked") else served.log()
 
 
 def main():
