@@ -110,8 +110,9 @@ struct engine_stats {
     /* shared: messages and reports of other terms; outcomes told by other nodes; those of work
      * items that somebody else had spoken of; work items that only a newer program knows */
     uint64_t stale, reports, reports_unmatched, unknown_rules;
-    uint64_t timers_fired; /* since the start, by this node */
-    int64_t timer_due_ms;  /* when the next one is, as last looked at; INT64_MAX: none waits */
+    uint64_t timers_fired;  /* since the start, by this node */
+    uint64_t outside_calls; /* under way on this node */
+    int64_t timer_due_ms;   /* when the next one is, as last looked at; INT64_MAX: none waits */
     struct event_states states;
     struct lane_stats lanes[LANE_COUNT];
 };

@@ -225,6 +225,7 @@ static void count_all(struct engine *g, struct engine_stats *out)
         .late = atomic_load(&g->late),
         .blocked_keys = counts.blocked_keys,
         .timers_fired = atomic_load(&g->timers.fired),
+        .outside_calls = atomic_load_explicit(&g->outside.calls, memory_order_relaxed),
         .timer_due_ms = atomic_load(&g->timers.next_ms),
         .stale = atomic_load(&g->stale),
         .reports = atomic_load(&g->reports),

@@ -90,7 +90,8 @@ struct outside {
     pthread_mutex_t lock;
     struct outside_item *first, **last; /* all of whose calls have ended; under the lock */
     struct outside_item *newest;        /* of all that are under way */
-    size_t lanes[LANE_COUNT], calls;    /* under way, by lane and in all */
+    size_t lanes[LANE_COUNT];
+    _Atomic size_t calls; /* under way, by lane and in all */
     _Atomic bool draining;
 };
 void outside_init(struct outside *o);
