@@ -29,6 +29,7 @@ static const struct {
     {"post", bench_post, 10000},        {"mixed", bench_mixed, 1000000},
     {"size", bench_size, 1000000},      {"relay", bench_relay, 10000},
     {"backlog", bench_backlog, 10000},  {"group", bench_group, 125000},
+    {"outside", bench_outside, 10},
 };
 
 double bench_now_s(void)
@@ -130,13 +131,14 @@ static int run_bench(struct invocation *in)
             print_json(kinds[i].name);
         return code;
     }
-    return command_usage(in, "'%s' is not fanout, feed, post, mixed, size, relay, backlog or group",
-                         in->arguments[0]);
+    return command_usage(
+        in, "'%s' is not fanout, feed, post, mixed, size, relay, backlog, group or outside",
+        in->arguments[0]);
 }
 
 const struct command command_bench = {
     .name = "bench",
-    .arguments = "fanout|feed|post|mixed|size|relay|backlog|group",
+    .arguments = "fanout|feed|post|mixed|size|relay|backlog|group|outside",
     .summary = "measure fan-out, feeds, posts, groups and the engine on this machine",
     .about =
         "Measures the real path in a temporary data folder: the model, the durable commit, the "
@@ -158,7 +160,8 @@ const struct command command_bench = {
         "  backlog how fast 1,000,000 waiting events drain, and what live posts notice meanwhile\n"
         "  group   messages/s of one busy group and of 10,000; one message into 100,000 inboxes, "
         "and what the\n"
-        "          next one of that group notices; GET /v1/inbox of people with 1,000 groups",
+        "          next one of that group notices; GET /v1/inbox of people with 1,000 groups\n"
+        "  outside deliveries/s to another server, each once; how late timers fire while many wait",
     .examples = "  fantail bench fanout\n"
                 "  fantail bench feed --accounts 1000000 --json\n",
     .arguments_min = 1,
@@ -172,7 +175,7 @@ const struct command command_bench = {
             {"connections", "N", "HTTP connections (64)"},
             {"seconds", "N", "length of one HTTP measurement (5)"},
             {"rounds", "N", "repetitions; medians are reported (3)"},
-            {"events", "N", "relay, backlog: events that wait (1000000)"},
+            {"events", "N", "relay, backlog: events that wait; outside: timers (1000000)"},
             {"peer", "URL", "feed: another HTTP server to measure in turn with the same client"},
         },
     .run = run_bench,

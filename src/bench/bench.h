@@ -18,6 +18,7 @@ int bench_post(struct bench *b);
 int bench_mixed(struct bench *b);
 int bench_size(struct bench *b);
 int bench_relay(struct bench *b);
+int bench_outside(struct bench *b);
 int bench_backlog(struct bench *b);
 int bench_group(struct bench *b);
 

@@ -11,15 +11,16 @@
 #include "db/sqlite.h"
 #include "view/memory/memory.h"
 
+enum { OUTSIDE_TIMEOUT_MS = 30000 };
 enum { ASKED_MS = 3600 * 1000, FILL_A_COMMIT = 1000, STOP_MS = 60000, CARDS_BYTES = 1 << 20 };
 
 static enum err sink(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
                      struct sink_result *result)
 {
     static const enum err kinds[] = {ERR_UNAVAILABLE, ERR_TIMEOUT, ERR_OVERLOADED};
-    const _Atomic bool *failing = env->user;
+    const struct stage *s = env->user;
     (void)members;
-    if (atomic_load_explicit(failing, memory_order_relaxed)) {
+    if (atomic_load_explicit(&s->failing, memory_order_relaxed)) {
         result->retry_after_ms = ASKED_MS;
         return kinds[e->object % COUNT_OF(kinds)];
     }
@@ -27,16 +28,52 @@ static enum err sink(struct sink_env *env, const struct event *e, const uint64_t
     return OK;
 }
 
-static const struct rule rules[] = {{.consumer = "bench",
-                                     .on = EVENT_POST_CREATED,
-                                     .audience = TO_ACTOR,
-                                     .sink = sink,
-                                     .lane = LANE_SMALL,
-                                     .batch = 1,
-                                     .priority = PRIORITY_CRITICAL,
-                                     .effect = EFFECT_TRUTH,
-                                     .visible = true,
-                                     .late_means = "nothing"}};
+static void outside_ended(void *ctx, enum err e, const struct outgoing_answer *answer)
+{
+    struct outside_call *call = ctx;
+    call->result.delivered = 1;
+    outside_end(call, e ? e : answer->status < 300 ? OK : ERR_UNAVAILABLE);
+}
+
+static void send_outside(struct sink_env *env, struct outside_call *call)
+{
+    static const char *const headers[] = {"Content-Type: application/json", NULL};
+    const struct stage *s = env->user;
+    char body[EVENT_PAYLOAD_MAX];
+    struct buf text = buf_over(body, sizeof body);
+    event_payload(call->event, &text);
+    outgoing_send(s->outgoing, &(struct outgoing_request){.method = "POST",
+                                                          .url = s->url,
+                                                          .headers = headers,
+                                                          .body = buf_view(&text),
+                                                          .timeout_ms = OUTSIDE_TIMEOUT_MS,
+                                                          .done = outside_ended,
+                                                          .ctx = call});
+}
+
+static const struct rule rules[] = {
+    {.consumer = "bench",
+     .on = EVENT_POST_CREATED,
+     .audience = TO_ACTOR,
+     .sink = sink,
+     .lane = LANE_SMALL,
+     .batch = 1,
+     .priority = PRIORITY_CRITICAL,
+     .effect = EFFECT_TRUTH,
+     .visible = true,
+     .late_means = "nothing"},
+    {.consumer = "outside",
+     .on = EVENT_FOLLOW_CREATED,
+     .audience = TO_ACTOR,
+     .outside = send_outside,
+     .lane = LANE_OUTSIDE,
+     .batch = 1,
+     .priority = PRIORITY_CRITICAL,
+     .effect = EFFECT_OUTSIDE,
+     .channel = "bench",
+     .dedup = DEDUP_BY_EVENT,
+     .late_means = "nothing"},
+};
 
 /* ---- life ---- */
 
@@ -75,13 +112,11 @@ static void make_engine(struct stage *s)
     struct engine_config config;
     engine_config_default(&config);
     s->bus = bus_local_new(LANE_COUNT, limits);
-    s->engine = engine_new(&config, rules, COUNT_OF(rules),
-                           (struct sink_env){.db = s->db,
-                                             .views = s->views,
-                                             .cards = s->cards,
-                                             .clock = clock_system(),
-                                             .user = &s->failing},
-                           s->bus);
+    s->engine = engine_new(
+        &config, rules, COUNT_OF(rules),
+        (struct sink_env){
+            .db = s->db, .views = s->views, .cards = s->cards, .clock = clock_system(), .user = s},
+        s->bus);
     engine_on_wake(s->engine, woken, s);
 }
 
@@ -135,6 +170,16 @@ static int64_t recorder_step(void *s)
     return engine_recorder_step(((struct stage *)s)->engine);
 }
 
+static int64_t outside_step(void *s)
+{
+    return engine_outside_step(((struct stage *)s)->engine);
+}
+
+static int64_t timer_step(void *s)
+{
+    return engine_timer_step(((struct stage *)s)->engine);
+}
+
 static int64_t watermark_step(void *s)
 {
     return engine_watermark_step(((struct stage *)s)->engine);
@@ -145,6 +190,8 @@ bool stage_start(struct stage *s, unsigned workers)
     return runner_add(s->runners[ENGINE_RELAY], "relay", relay_step, s, 1, 0) &&
            runner_add(s->runners[ENGINE_WORKERS], "deliver", worker_step, s, workers, 0) &&
            runner_add(s->runners[ENGINE_RECORDER], "recorder", recorder_step, s, 1, 0) &&
+           runner_add(s->runners[ENGINE_OUTSIDE], "outside", outside_step, s, 1, 0) &&
+           runner_add(s->tidy, "timers", timer_step, s, 1, 0) &&
            runner_add(s->tidy, "watermark", watermark_step, s, 1, 0);
 }
 
@@ -159,26 +206,36 @@ void stage_close(struct stage *s)
 
 /* ---- events ---- */
 
+struct filling {
+    enum event_type type;
+    int64_t count;
+};
+
 static enum err fill_tx(struct tx *tx, void *arg)
 {
-    int64_t count = *(const int64_t *)arg;
+    const struct filling *f = arg;
     enum err e = OK;
-    for (int64_t i = 0; !e && i < count; i++) {
+    for (int64_t i = 0; !e && i < f->count; i++) {
         uint64_t id = id_next(tx->ids);
-        e = outbox_emit(
-            tx, (struct event){.type = EVENT_POST_CREATED, .actor = id, .object = (uint64_t)i + 1});
+        e = outbox_emit(tx,
+                        (struct event){.type = f->type, .actor = id, .object = (uint64_t)i + 1});
+    }
+    return e;
+}
+
+enum err stage_fill_with(struct stage *s, enum event_type type, int64_t count)
+{
+    enum err e = OK;
+    for (struct filling f = {.type = type}; !e && count > 0; count -= f.count) {
+        f.count = count < FILL_A_COMMIT ? count : FILL_A_COMMIT;
+        e = db_write(s->db, fill_tx, &f, NULL);
     }
     return e;
 }
 
 enum err stage_fill(struct stage *s, int64_t count)
 {
-    enum err e = OK;
-    for (int64_t n; !e && count > 0; count -= n) {
-        n = count < FILL_A_COMMIT ? count : FILL_A_COMMIT;
-        e = db_write(s->db, fill_tx, &n, NULL);
-    }
-    return e;
+    return stage_fill_with(s, EVENT_POST_CREATED, count);
 }
 
 /* ---- rows past the engine ---- */

@@ -1,9 +1,11 @@
-/* The engine alone, with a rule of the benchmark's own: the embedded store, views and bus, and one
- * consumer whose sink does nothing, or fails when it is told to. */
+/* The engine alone, with rules of the benchmark's own: the embedded store, views and bus; a
+ * consumer of posts whose sink does nothing, or fails when it is told to, and one of follows that
+ * sends each to another server. */
 #pragma once
 
 #include "base/id.h"
 #include "bench/world.h"
+#include "net/outgoing.h"
 #include "ops/runner.h"
 #include "pipe/engine.h"
 
@@ -18,6 +20,8 @@ struct stage {
     struct runner *runners[ENGINE_SLEEPERS];
     struct runner *tidy;
     _Atomic bool failing;
+    struct outgoing *outgoing; /* for follows: set before the start, with the URL */
+    char url[64];
     double recover_ms; /* how long engine_recover took */
 };
 
@@ -28,7 +32,8 @@ bool stage_start(struct stage *s, unsigned workers); /* the engine's threads */
 void stage_close(struct stage *s);
 
 /* Commits `count` events, many to a transaction. */
-enum err stage_fill(struct stage *s, int64_t count);
+enum err stage_fill(struct stage *s, int64_t count); /* posts */
+enum err stage_fill_with(struct stage *s, enum event_type type, int64_t count);
 
 /* Rows written past the engine, while the stage is closed: pending events, or deliveries that wait
  * for their next try. False: SQLite refused. */
