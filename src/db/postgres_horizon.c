@@ -51,18 +51,15 @@ struct oldest {
 static enum err read_oldest(struct tx *tx, void *arg)
 {
     struct oldest *o = arg;
-    struct db_rows rows;
     *o = (struct oldest){0};
-    enum err e = tx_query(
+    struct db_rows rows = tx_rows(
         tx,
         "SELECT CAST(floor(extract(epoch FROM least(statement_timestamp(), min(xact_start))) "
         "* 1000) AS BIGINT), "
         "count(*) FILTER (WHERE state = 'disabled' OR query = '<insufficient privilege>') "
         "FROM pg_stat_get_activity(NULL) WHERE application_name = '" PG_WRITER_NAME "' "
         "AND datid = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 1",
-        DB_NO_ARGS, &rows);
-    if (e)
-        return e;
+        DB_NO_ARGS);
     if (db_next(&rows))
         *o = (struct oldest){db_i64(&rows, 0), db_i64(&rows, 1)};
     return db_rows_done(&rows);

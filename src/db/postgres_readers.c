@@ -17,12 +17,10 @@
 static enum err run_once(struct pg_link *l, tx_fn run, void *arg, char *detail, bool *again)
 {
     *again = false;
-    enum err e = pg_link_ensure(l, detail);
-    if (e)
-        return e;
+    TRY(pg_link_ensure(l, detail));
     struct pg_tx tx;
     pg_tx_begin(&tx, l, false);
-    e = pg_tx_end_job(&tx, run(&tx.base, arg));
+    enum err e = pg_tx_end_job(&tx, run(&tx.base, arg));
     event_list_done(&tx.base.events);
     *again = tx.trouble == PG_LOST || tx.trouble == PG_CONTENTION;
     memcpy(detail, tx.base.detail, TX_DETAIL_MAX);

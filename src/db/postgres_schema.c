@@ -68,11 +68,10 @@ static enum err migrate(struct pg_link *l, const struct schema_step *steps, size
 {
     int version = 0;
     size_t first = n;
-    enum err e = pg_schema_look(l, &version, detail);
-    if (!e)
-        e = schema_first_step("the database", version, steps, n, &first, detail);
-    if (e || first == n)
-        return e;
+    TRY(pg_schema_look(l, &version, detail));
+    TRY(schema_first_step("the database", version, steps, n, &first, detail));
+    if (first == n)
+        return OK;
     for (size_t i = first; i < n; i++) {
         if (!run_script(l, steps[i].postgres)) {
             char doing[60];

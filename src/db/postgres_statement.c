@@ -287,11 +287,8 @@ static enum err send_statement(struct pg_tx *tx, struct pg_statement *s,
         pg_tx_lose(tx);
         return tx->poison;
     }
-    enum err e = bind(tx, args, n, &a);
-    if (!e)
-        e = prepare(tx, s, args, n);
-    if (e)
-        return e;
+    TRY(bind(tx, args, n, &a));
+    TRY(prepare(tx, s, args, n));
     int sent = PQsendQueryPrepared(l->handle, s->name, (int)n, a.values, a.lengths, a.formats, 1);
     if (!pg_link_note(l, sent, kind, NULL)) {
         pg_tx_lose(tx);
@@ -359,9 +356,8 @@ static enum err send_round(struct pg_tx *tx, struct pg_statement *s, const struc
     struct pg_link *l = tx->link;
     if (careful && (!begin(tx) || !pg_link_control(l, "SAVEPOINT one")))
         pg_tx_lose(tx);
-    enum err e = tx->poison ? tx->poison : send_statement(tx, s, args, n, kind);
-    if (e) /* by us: the savepoint alone is on its way, which harms nobody */
-        return e;
+    TRY(tx->poison ? tx->poison : send_statement(tx, s, args, n, kind));
+    /* by us: the savepoint alone is on its way, which harms nobody */
     if (careful && !pg_link_control(l, "RELEASE one"))
         pg_tx_lose(tx);
     return tx->poison ? tx->poison : end_round(tx);
@@ -475,9 +471,7 @@ enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_val
             pg_tx_lose(tx);
         return tx->poison;
     }
-    e = send_round(tx, s, args, n, PG_SENT_WRITE, careful);
-    if (e)
-        return e;
+    TRY(send_round(tx, s, args, n, PG_SENT_WRITE, careful));
     pg_link_settle(tx->link);
     e = pg_tx_take_failure(tx);
     if (careful)

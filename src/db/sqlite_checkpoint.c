@@ -166,9 +166,7 @@ void checkpointer_init(struct checkpointer *k, struct sqlite_db *db)
 enum err checkpointer_open(struct checkpointer *k, struct connection *writer,
                            char detail[TX_DETAIL_MAX])
 {
-    enum err e = connection_open(&k->connection, &k->db->config, CONNECTION_CHECKPOINT, detail);
-    if (e)
-        return e;
+    TRY(connection_open(&k->connection, &k->db->config, CONNECTION_CHECKPOINT, detail));
     int64_t page_bytes = 0;
     int code = connection_ask(&k->connection, "PRAGMA page_size", &page_bytes, NULL, 0);
     if (code != SQLITE_OK)

@@ -144,9 +144,7 @@ static enum err find(struct sqlite_tx *tx, const char *sql, struct statement **o
         *out = s;
         return OK;
     }
-    enum err e = prepare(tx, sql, out);
-    if (e)
-        return e;
+    TRY(prepare(tx, sql, out));
     struct statement_slot *slot = NULL;
     if (!known && statements->count < STATEMENTS_MAX)
         slot = map_put(statements, &key, NULL);
@@ -258,10 +256,8 @@ static enum err open_statement(struct sqlite_tx *tx, const char *sql, const stru
 {
     if (tx->poison)
         return tx->poison;
-    enum err e = find(tx, sql, out);
-    if (e)
-        return e;
-    e = bind(tx, *out, args, n);
+    TRY(find(tx, sql, out));
+    enum err e = bind(tx, *out, args, n);
     if (e)
         release(*out);
     return e;

@@ -187,9 +187,7 @@ enum err drivers_open_views(const struct settings *s, const char *store_id, stru
         .pull_cap = (size_t)s->timeline_cap,
         .clock = clock,
     };
-    enum err e = views_memory_open(&config, views);
-    if (e)
-        return e;
+    TRY(views_memory_open(&config, views));
     *cards = cards_memory_new((size_t)s->card_cache_bytes, clock);
     *signal = signal_local_new();
     return OK;

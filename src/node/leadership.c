@@ -113,10 +113,10 @@ static enum err renew(struct leadership *l, const char *address, int64_t at_us)
 
 static enum err look(struct leadership *l, bool may_take, int64_t at_us)
 {
-    enum err e = lease_look(&l->lease, l->config.store, at_us);
-    if (e || !may_take || !lease_is_free(&l->lease, at_us))
-        return e;
-    e = lease_take(&l->lease, l->config.store, at_us);
+    TRY(lease_look(&l->lease, l->config.store, at_us));
+    if (!may_take || !lease_is_free(&l->lease, at_us))
+        return OK;
+    enum err e = lease_take(&l->lease, l->config.store, at_us);
     return e == ERR_CONFLICT ? lease_look(&l->lease, l->config.store, now_us(l)) : e;
 }
 

@@ -51,9 +51,7 @@ enum err lease_look(struct lease *l, struct db *db, int64_t now_us)
 {
     struct lease seen = *l;
     int64_t began_us = clock_mono_us(l->clock);
-    enum err e = db_read(db, run_look, &seen, NULL);
-    if (e)
-        return e;
+    TRY(db_read(db, run_look, &seen, NULL));
     /* The row is what it was at the end of a read that may have taken long: silence begins there,
      * not at the caller's moment, which was before. */
     int64_t took_us = clock_mono_us(l->clock) - began_us;
@@ -89,8 +87,8 @@ static enum err run_change(struct tx *tx, void *arg)
 {
     const struct change *c = arg;
     int64_t changed = 0;
-    enum err e = tx_exec(tx, c->sql, c->args, c->count, &changed);
-    return e ? e : changed == 1 ? OK : ERR_CONFLICT;
+    TRY(tx_exec(tx, c->sql, c->args, c->count, &changed));
+    return changed == 1 ? OK : ERR_CONFLICT;
 }
 
 enum err lease_take(struct lease *l, struct db *db, int64_t now_us)
@@ -105,9 +103,7 @@ enum err lease_take(struct lease *l, struct db *db, int64_t now_us)
                           {name, self, DB_I64(l->term), DB_I64(l->holder), DB_I64(l->beat)},
                           5};
     l->renewed_us = NEVER_US; /* whatever comes of this, the old term is over */
-    enum err e = db_write(db, run_change, l->term == 0 ? &first : &next, NULL);
-    if (e)
-        return e;
+    TRY(db_write(db, run_change, l->term == 0 ? &first : &next, NULL));
     l->term++;
     l->beat++;
     l->holder = l->self;
@@ -144,9 +140,7 @@ enum err lease_give_back(struct lease *l, struct db *db)
                        {DB_TEXT(str_of(l->name)), DB_I64(l->term), DB_I64(l->self)},
                        3};
     l->renewed_us = NEVER_US;
-    enum err e = db_write(db, run_change, &c, NULL);
-    if (e)
-        return e;
+    TRY(db_write(db, run_change, &c, NULL));
     l->beat++;
     l->holder = 0;
     l->body[0] = '\0';

@@ -46,9 +46,7 @@ enum err maintenance_save(struct maintenance *c)
     uint64_t repaired = repairs(c);
     if (position <= c->saved_position && repaired == c->saved_repairs)
         return OK;
-    enum err e = views_save(c->api->views, position);
-    if (e)
-        return e;
+    TRY(views_save(c->api->views, position));
     c->saved_position = position;
     c->saved_repairs = repaired;
     return OK;
@@ -126,13 +124,12 @@ static enum err ask_oracle(struct tx *tx, void *arg)
 {
     struct audit *a = arg;
     a->expected = 0;
-    enum err e = a->account ? OK : pick_account(tx, &a->maintenance->rand, &a->account);
-    if (e || a->account == 0)
-        return e;
-    e = feed_oracle(tx, a->account, UINT64_MAX, FEED_LIMIT_MAX, a->oracle, &a->expected);
-    return e ? e
-             : inbox_from_truth(tx, a->account, UINT64_MAX, false, INBOX_LIMIT_MAX, a->groups,
-                                a->activities, &a->groups_expected);
+    TRY(a->account ? OK : pick_account(tx, &a->maintenance->rand, &a->account));
+    if (a->account == 0)
+        return OK;
+    TRY(feed_oracle(tx, a->account, UINT64_MAX, FEED_LIMIT_MAX, a->oracle, &a->expected));
+    return inbox_from_truth(tx, a->account, UINT64_MAX, false, INBOX_LIMIT_MAX, a->groups,
+                            a->activities, &a->groups_expected);
 }
 
 /* What a comparison found. */
@@ -146,13 +143,13 @@ static enum err compare_feed(struct audit *a, struct finding *v)
     uint64_t top, floor = UINT64_MAX;
     size_t n;
     *v = (struct finding){.same = true};
-    enum err e = timelines_home(api->views->timelines, a->account, UINT64_MAX, &top, 1, &n, &floor);
-    if (e || floor == UINT64_MAX)
-        return e;
+    TRY(timelines_home(api->views->timelines, a->account, UINT64_MAX, &top, 1, &n, &floor));
+    if (floor == UINT64_MAX)
+        return OK;
     struct arena arena;
     arena_init(&arena);
-    e = feed_peek(api->views, api->cards, api->db, a->account, UINT64_MAX, FEED_LIMIT_MAX, &arena,
-                  &a->page);
+    enum err e = feed_peek(api->views, api->cards, api->db, a->account, UINT64_MAX, FEED_LIMIT_MAX,
+                           &arena, &a->page);
     arena_done(&arena);
     v->compared = !e;
     v->same = !e && a->page.count == a->expected;
@@ -185,12 +182,10 @@ static enum err compare_inbox(struct audit *a, struct finding *v)
 static enum err compare(struct audit *a, struct finding *feed, struct finding *inbox)
 {
     *feed = *inbox = (struct finding){.same = true};
-    enum err e = db_read(a->maintenance->api->db, ask_oracle, a, NULL);
-    if (!e && a->account)
-        e = compare_feed(a, feed);
-    if (!e && a->account)
-        e = compare_inbox(a, inbox);
-    return e;
+    TRY(db_read(a->maintenance->api->db, ask_oracle, a, NULL));
+    if (a->account)
+        TRY(compare_feed(a, feed));
+    return a->account ? compare_inbox(a, inbox) : OK;
 }
 
 /* What was written here and, where many nodes write, what the engine took of all of them. */

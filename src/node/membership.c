@@ -75,10 +75,9 @@ static enum err follow_time(struct membership *m)
     int64_t wall_ms, error_us;
     if (!m->config.time)
         return OK;
-    enum err e = db_now(m->config.control, &wall_ms, &error_us);
-    if (!e)
-        clock_follow(m->config.time, wall_ms, clock_mono_us(clock_system()));
-    return e;
+    TRY(db_now(m->config.control, &wall_ms, &error_us));
+    clock_follow(m->config.time, wall_ms, clock_mono_us(clock_system()));
+    return OK;
 }
 
 void membership_set_address(struct membership *m, const char *address)

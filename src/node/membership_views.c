@@ -66,9 +66,7 @@ static void note_suspicion(struct membership *m, const struct look *l)
 static enum err look(struct membership *m, struct look *l)
 {
     int64_t began_us = clock_mono_us(m->config.clock);
-    enum err e = db_read(m->config.control, run_look, l, NULL);
-    if (e)
-        return e;
+    TRY(db_read(m->config.control, run_look, l, NULL));
     atomic_store(&m->loaded, l->loaded);
     atomic_store(&m->lost, l->lost);
     atomic_store(&m->trusted_us, began_us);
@@ -147,8 +145,8 @@ struct loaded {
 static enum err run_loaded(struct tx *tx, void *arg)
 {
     const struct loaded *l = arg;
-    enum err e = lease_fence_engine(tx, l->term);
-    return e ? e : views_state_loaded(tx, l->lost);
+    TRY(lease_fence_engine(tx, l->term));
+    return views_state_loaded(tx, l->lost);
 }
 
 static enum err load(struct membership *m)
@@ -156,11 +154,11 @@ static enum err load(struct membership *m)
     struct look l;
     struct loaded done = {.term = leadership_term(&m->leadership)};
     int64_t began_us = clock_mono_us(m->config.clock), shown_us = began_us;
-    enum err e = look(m, &l);
-    if (e || l.lost == l.loaded)
-        return e;
+    TRY(look(m, &l));
+    if (l.lost == l.loaded)
+        return OK;
     done.lost = l.lost;
-    e = views_clear(m->parts.views);
+    enum err e = views_clear(m->parts.views);
     if (!e)
         e = truth_load_views(m->parts.db, m->parts.views, log_progress, &shown_us);
     if (!e)

@@ -240,13 +240,10 @@ static void find_silent(struct join *j, struct node_watch *w, int64_t now_us)
 static enum err find_places(struct tx *tx, struct join *j, uint32_t *own, uint64_t *own_beat,
                             uint32_t *unused)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT number, token, beat FROM nodes "
-                          "WHERE number >= 1 AND number <= $1 ORDER BY number",
-                          DB_ARGS(DB_I64(NODE_MAX)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT number, token, beat FROM nodes "
+                                  "WHERE number >= 1 AND number <= $1 ORDER BY number",
+                                  DB_ARGS(DB_I64(NODE_MAX)));
     *own = 0;
     *unused = 1;
     while (db_next(&rows)) {
@@ -270,7 +267,7 @@ static enum err take_row(struct tx *tx, struct join *j, uint32_t n, uint64_t tok
     char report[PEER_TEXT_MAX];
     int64_t changed = 0;
     node_report_encode(&s->report, report);
-    enum err e = tx_exec(
+    TRY(tx_exec(
         tx,
         "INSERT INTO nodes (number, token, roles, address, version, started_at, body, beat, "
         "leaving) VALUES ($1, $2, $3, $4, $5, $6, $7, 1, 0) "
@@ -280,9 +277,7 @@ static enum err take_row(struct tx *tx, struct join *j, uint32_t n, uint64_t tok
         DB_ARGS(DB_I64(n), DB_I64(j->self->token), DB_I64(s->roles), DB_TEXT(str_of(s->address)),
                 DB_TEXT(str_of(s->version)), DB_I64(s->started_ms), DB_TEXT(str_of(report)),
                 DB_I64(token), DB_I64(beat)),
-        &changed);
-    if (e)
-        return e;
+        &changed));
     if (changed != 1)
         return ERR_CONFLICT;
     j->taken = n;
@@ -356,10 +351,9 @@ static enum err run_beat(struct tx *tx, void *arg)
 enum err node_beat(struct db *db, struct node *self)
 {
     struct beat b = {.self = self};
-    enum err e = db_write(db, run_beat, &b, NULL);
-    if (!e)
-        self->beat = (uint64_t)b.now;
-    return e;
+    TRY(db_write(db, run_beat, &b, NULL));
+    self->beat = (uint64_t)b.now;
+    return OK;
 }
 
 enum err node_leave(struct db *db, struct node *self)

@@ -60,10 +60,8 @@ struct saving {
 static enum err save(struct tx *tx, void *arg)
 {
     const struct saving *s = arg;
-    enum err e = job_advance(tx, s->job, s->position, &s->counts, s->note, false, s->now_ms);
-    if (!e && s->done)
-        e = job_set_state(tx, s->job, s->end, NULL, s->now_ms);
-    return e;
+    TRY(job_advance(tx, s->job, s->position, &s->counts, s->note, false, s->now_ms));
+    return s->done ? job_set_state(tx, s->job, s->end, NULL, s->now_ms) : OK;
 }
 
 static void save_now(struct api *api, struct saving *s)

@@ -84,10 +84,8 @@ static enum err open_store(struct runtime *runtime, char *why)
 {
     /* Slow work and the audit read, too: they must not take connections that requests wait for. */
     int readers = reader_threads(runtime) + SLOW_THREADS + 1;
-    enum err e = drivers_open_store(runtime->settings, readers, &runtime->ids, runtime->api.clock,
-                                    &runtime->api.db, why);
-    if (e)
-        return e;
+    TRY(drivers_open_store(runtime->settings, readers, &runtime->ids, runtime->api.clock,
+                           &runtime->api.db, why));
     runtime->api.db->fatal = store_failed;
     commit_init(&runtime->commit, &runtime->api, runtime->shared ? &runtime->membership : NULL);
     return OK;
@@ -103,16 +101,11 @@ static enum err join(struct runtime *runtime, char *why)
                                        .cluster = &runtime->cluster,
                                        .roles = runtime->roles,
                                        .address = address};
-    enum err e = membership_token(s->data, &config.token, why);
-    if (!e)
-        e = drivers_open_control(s, &runtime->ids, runtime->api.clock, &runtime->control, why);
-    if (e)
-        return e;
+    TRY(membership_token(s->data, &config.token, why));
+    TRY(drivers_open_control(s, &runtime->ids, runtime->api.clock, &runtime->control, why));
     config.control = runtime->control;
     runtime->joined = true;
-    e = membership_join(&runtime->membership, &config, why);
-    if (e)
-        return e;
+    TRY(membership_join(&runtime->membership, &config, why));
     runtime->ids.node = runtime->cluster.number; /* nothing has been given an id yet */
     runtime->cluster.db_kind = drivers_kind(s->db);
     runtime->cluster.views_kind = drivers_kind(s->views);
@@ -125,12 +118,11 @@ static enum err join(struct runtime *runtime, char *why)
 static enum err load_views(struct runtime *runtime, runtime_loading loading, void *ctx, char *why)
 {
     struct api *api = &runtime->api;
-    enum err e = runtime->shared ? store_id_read(api->db, runtime->store_id) : OK;
-    if (!e)
-        e = drivers_open_views(runtime->settings, runtime->store_id, api->clock, &api->views,
-                               &api->cards, &api->invalidation, &runtime->signal, why);
-    if (e || runtime->shared)
-        return e;
+    TRY(runtime->shared ? store_id_read(api->db, runtime->store_id) : OK);
+    TRY(drivers_open_views(runtime->settings, runtime->store_id, api->clock, &api->views,
+                           &api->cards, &api->invalidation, &runtime->signal, why));
+    if (runtime->shared)
+        return OK;
     /* Truth as a whole already tells what the outbox's events did to it. */
     return api->views->loaded_position == 0
                ? truth_load_views(api->db, api->views, loading, ctx)
@@ -169,11 +161,9 @@ static enum err make_engine(struct runtime *runtime, char *why)
 {
     const struct settings *s = runtime->settings;
     struct api *api = &runtime->api;
-    enum err e = drivers_open_bus(s, runtime->store_id,
-                                  runtime->shared ? runtime->membership.self.shown.address : NULL,
-                                  runtime->roles, work_arrived, runtime, &runtime->bus, why);
-    if (e)
-        return e;
+    TRY(drivers_open_bus(s, runtime->store_id,
+                         runtime->shared ? runtime->membership.self.shown.address : NULL,
+                         runtime->roles, work_arrived, runtime, &runtime->bus, why));
     struct engine_config config;
     configure_engine(s, &config);
     config.shared = runtime->shared;
@@ -186,11 +176,9 @@ static enum err make_engine(struct runtime *runtime, char *why)
                            .celebrity_threshold = &runtime->keeper.threshold,
                            .group_pull_threshold = s->group_pull_threshold};
     api->engine = engine_new(&config, model_rules, model_rule_count, env, runtime->bus);
-    e = celebrity_keeper_init(&runtime->keeper, api->db, api->clock, s->celebrity_adaptive,
+    TRY(celebrity_keeper_init(&runtime->keeper, api->db, api->clock, s->celebrity_adaptive,
                               s->celebrity_threshold, s->celebrity_min, s->celebrity_max,
-                              s->fan_out_target_ms);
-    if (e)
-        return e;
+                              s->fan_out_target_ms));
     runtime->keeper_made = true;
     api->keeper = &runtime->keeper;
     engine_observe(api->engine, fan_out_done, &runtime->keeper);
@@ -266,9 +254,7 @@ static enum err build(struct runtime *runtime, runtime_loading loading, void *ct
 {
     const struct settings *s = runtime->settings;
     why[0] = '\0';
-    enum err e = drivers_check(s, why);
-    if (e)
-        return e;
+    TRY(drivers_check(s, why));
     runtime->shared = drivers_are_shared(s);
     if (runtime->shared) {
         following_clock_init(&runtime->time, clock_system());
@@ -280,8 +266,8 @@ static enum err build(struct runtime *runtime, runtime_loading loading, void *ct
     if (retired)
         log_warn("the role gateway does nothing and is not known to the next version: leave it out "
                  "of the setting role");
-    e = dedup_check_retention(model_rules, model_rule_count, s->dedup_retention_ms,
-                              s->retain_dead_ms, s->retain_events_ms, why);
+    enum err e = dedup_check_retention(model_rules, model_rule_count, s->dedup_retention_ms,
+                                       s->retain_dead_ms, s->retain_events_ms, why);
     if (!e)
         e = check_deliveries(s, why);
     if (!e)

@@ -168,9 +168,7 @@ static enum err set_value(struct settings *s, size_t i, const char *value, enum 
 {
     const struct setting *t = &table[i];
     int64_t number = 0;
-    enum err e = check_value(t, value, where, &number, why);
-    if (e)
-        return e;
+    TRY(check_value(t, value, where, &number, why));
     char *copy = strdup(value);
     CHECK(copy);
     free(s->given[i]);
@@ -316,12 +314,11 @@ static enum err read_variable(struct settings *s, size_t i, const char *name, ch
 /* Old names first: where both are set, the present name counts. */
 static enum err read_environment(struct settings *s, char *why)
 {
-    enum err e = OK;
-    for (size_t i = 0; !e && i < COUNT_OF(renamed); i++)
-        e = read_variable(s, renamed[i].setting, renamed[i].old_name, why);
-    for (size_t i = 0; !e && i < SETTING_COUNT; i++)
-        e = read_variable(s, i, table[i].name, why);
-    return e;
+    for (size_t i = 0; i < COUNT_OF(renamed); i++)
+        TRY(read_variable(s, renamed[i].setting, renamed[i].old_name, why));
+    for (size_t i = 0; i < SETTING_COUNT; i++)
+        TRY(read_variable(s, i, table[i].name, why));
+    return OK;
 }
 
 static bool names_variable(const char *setting, struct str variable)

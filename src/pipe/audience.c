@@ -22,14 +22,12 @@ struct data_read {
 static enum err read_data(struct tx *tx, void *arg)
 {
     struct data_read *r = arg;
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT type, version, payload FROM outbox WHERE id = $1 UNION ALL "
-                          "SELECT type, version, payload FROM deliveries WHERE event_id = $1 "
-                          "LIMIT 1",
-                          DB_ARGS(DB_I64(r->event->id)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT type, version, payload FROM outbox WHERE id = $1 UNION ALL "
+                "SELECT type, version, payload FROM deliveries WHERE event_id = $1 "
+                "LIMIT 1",
+                DB_ARGS(DB_I64(r->event->id)));
     *r->out = *r->event;
     if (db_next(&rows)) {
         struct str payload = db_text(&rows, 2);

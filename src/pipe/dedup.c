@@ -139,12 +139,9 @@ enum err dedup_claim(struct tx *tx, struct dedup *d, const char *consumer,
      * that this process knows (any more). */
     struct dedup now;
     dedup_init(&now, d->retention_ms);
-    e = dedup_begin(tx, &now, now_ms);
-    if (!e)
-        e = insert(tx, &now, consumer, key, now_ms, &inserted);
-    if (!e && !inserted)
-        e = tx_fail(tx, ERR_INTERNAL, "the duplicate memory takes no claim");
-    return e;
+    TRY(dedup_begin(tx, &now, now_ms));
+    TRY(insert(tx, &now, consumer, key, now_ms, &inserted));
+    return inserted ? OK : tx_fail(tx, ERR_INTERNAL, "the duplicate memory takes no claim");
 }
 
 enum err dedup_look(struct tx *tx, const char *consumer, const struct dedup_key *key,
@@ -168,12 +165,12 @@ enum err dedup_confirm(struct tx *tx, const char *consumer, const struct dedup_k
 enum err dedup_give_back(struct tx *tx, const char *consumer, const struct dedup_key *key)
 {
     int64_t changed = 0;
-    enum err e = tx_exec(tx, "DELETE FROM dedup WHERE consumer = $1 AND key = $2 AND state = 0",
-                         DB_ARGS(KEY_ARGS(consumer, key)), &changed);
-    if (e || changed)
-        return e;
+    TRY(tx_exec(tx, "DELETE FROM dedup WHERE consumer = $1 AND key = $2 AND state = 0",
+                DB_ARGS(KEY_ARGS(consumer, key)), &changed));
+    if (changed)
+        return OK;
     enum dedup_answer answer;
-    e = dedup_look(tx, consumer, key, &answer);
+    enum err e = dedup_look(tx, consumer, key, &answer);
     return !e && answer == DEDUP_DONE ? ERR_CONFLICT : e;
 }
 

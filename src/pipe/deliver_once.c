@@ -41,8 +41,8 @@ static enum err run_claim(struct tx *tx, void *arg)
 {
     struct acting *a = arg;
     a->dedup = engine_dedup(a->g);
-    enum err e = dedup_begin(tx, &a->dedup, a->now_ms);
-    return e ? e : dedup_claim(tx, &a->dedup, a->rule->consumer, &a->key, a->now_ms, &a->answer);
+    TRY(dedup_begin(tx, &a->dedup, a->now_ms));
+    return dedup_claim(tx, &a->dedup, a->rule->consumer, &a->key, a->now_ms, &a->answer);
 }
 
 static enum err run_confirm(struct tx *tx, void *arg)
@@ -67,11 +67,11 @@ static enum err run_in_truth(struct tx *tx, void *arg)
 {
     struct acting *a = arg;
     a->result = (struct sink_result){0};
-    enum err e = run_claim(tx, a);
-    if (e || (a->answer != DEDUP_NEW && !is_ordered_again(a)))
-        return e;
-    e = a->rule->tx_sink(tx, &a->g->env, a->event, a->member, &a->result);
-    return e ? e : dedup_confirm(tx, a->rule->consumer, &a->key);
+    TRY(run_claim(tx, a));
+    if ((a->answer != DEDUP_NEW && !is_ordered_again(a)))
+        return OK;
+    TRY(a->rule->tx_sink(tx, &a->g->env, a->event, a->member, &a->result));
+    return dedup_confirm(tx, a->rule->consumer, &a->key);
 }
 
 static enum err act_in_truth(struct acting *a)

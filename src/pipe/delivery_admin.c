@@ -109,9 +109,7 @@ enum err delivery_store_list(struct tx *tx, const struct delivery_filter *filter
     size_t n = 0, looked = 0;
     uint64_t last = 0;
     *go_on_below = 0;
-    enum err e = query_rows(tx, filter, true, below, LIST_LOOK_MAX, &rows);
-    if (e)
-        return e;
+    TRY(query_rows(tx, filter, true, below, LIST_LOOK_MAX, &rows));
     for (; n < limit && db_next(&rows); looked++) {
         last = db_id(&rows, 0);
         if (!row_matches(&rows, filter))
@@ -121,7 +119,7 @@ enum err delivery_store_list(struct tx *tx, const struct delivery_filter *filter
         visit(ctx, &row);
         n++;
     }
-    e = db_rows_done(&rows);
+    enum err e = db_rows_done(&rows);
     if (!e && n < limit && looked == LIST_LOOK_MAX)
         *go_on_below = last;
     return e;
@@ -140,14 +138,11 @@ static bool is_same(const struct delivery_count *c, struct db_rows *rows)
 
 static enum err read_counts(struct tx *tx, struct delivery_count *out, size_t max, size_t *n)
 {
-    struct db_rows rows;
     *n = 0;
-    enum err e = tx_query(tx,
-                          "SELECT consumer, type, lane, state, count FROM delivery_counts "
-                          "ORDER BY consumer, type, lane, state, reason LIMIT $1",
-                          DB_ARGS(DB_I64(max * ROWS_PER_CELL)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT consumer, type, lane, state, count FROM delivery_counts "
+                                  "ORDER BY consumer, type, lane, state, reason LIMIT $1",
+                                  DB_ARGS(DB_I64(max * ROWS_PER_CELL)));
     while (db_next(&rows)) {
         if (*n == 0 || !is_same(&out[*n - 1], &rows)) {
             if (*n == max)
@@ -219,15 +214,15 @@ static void read_group(struct db_rows *rows, void *out)
 
 enum err delivery_store_group(struct tx *tx, struct delivery_group *out, size_t max, size_t *n)
 {
-    enum err e = tx_get_rows(tx,
-                             "SELECT state, reason, consumer, type, CAST(sum(count) AS BIGINT) "
-                             "FROM delivery_counts WHERE state IN (4, 8) AND count > 0 "
-                             "GROUP BY state, reason, consumer, type "
-                             "ORDER BY 5 DESC, state, reason, consumer, type LIMIT $1",
-                             DB_ARGS(DB_I64(max)), read_group, out, sizeof *out, max, n);
-    for (size_t i = 0; i < *n && !e; i++)
-        e = find_edges(tx, &out[i]);
-    return e;
+    TRY(tx_get_rows(tx,
+                    "SELECT state, reason, consumer, type, CAST(sum(count) AS BIGINT) "
+                    "FROM delivery_counts WHERE state IN (4, 8) AND count > 0 "
+                    "GROUP BY state, reason, consumer, type "
+                    "ORDER BY 5 DESC, state, reason, consumer, type LIMIT $1",
+                    DB_ARGS(DB_I64(max)), read_group, out, sizeof *out, max, n));
+    for (size_t i = 0; i < *n; i++)
+        TRY(find_edges(tx, &out[i]));
+    return OK;
 }
 
 /* ---- changing what matches ---- */
@@ -329,9 +324,9 @@ static enum err discard(struct scan *s, const struct entry *entry)
     if (!may_discard(s, entry->state))
         return OK;
     s->slice->changed++;
-    enum err e = ledger_change(&s->ledger, entry,
-                               (struct row_change){.to = DELIVERY_DISCARDED, .detail = s->why});
-    return e ? e : settle_if_parked(&s->ledger, entry);
+    TRY(ledger_change(&s->ledger, entry,
+                      (struct row_change){.to = DELIVERY_DISCARDED, .detail = s->why}));
+    return settle_if_parked(&s->ledger, entry);
 }
 
 enum err delivery_store_discard(struct tx *tx, const struct delivery_filter *filter,
@@ -411,10 +406,8 @@ enum err delivery_store_clean(struct tx *tx, int64_t closed_before_ms, int64_t d
     struct ledger l;
     *removed = 0;
     ledger_begin(&l, tx, now_ms);
-    enum err e = clean(&l, (enum delivery_state)0, closed_before_ms, max, removed);
-    if (!e)
-        e = clean(&l, DELIVERY_DEAD, dead_before_ms, max, removed);
-    if (!e)
-        e = clean(&l, DELIVERY_PARKED, dead_before_ms, max, removed);
-    return e ? e : ledger_end(&l);
+    TRY(clean(&l, (enum delivery_state)0, closed_before_ms, max, removed));
+    TRY(clean(&l, DELIVERY_DEAD, dead_before_ms, max, removed));
+    TRY(clean(&l, DELIVERY_PARKED, dead_before_ms, max, removed));
+    return ledger_end(&l);
 }

@@ -170,8 +170,8 @@ enum err delivery_store_bury(struct tx *tx, uint64_t delivery, const char *reaso
                             DB_ARGS(DB_I64(delivery)), entry_read, &entry);
     if (e)
         return e == ERR_NOT_FOUND ? OK : e;
-    e = ledger_change(&l, &entry, (struct row_change){.to = DELIVERY_DEAD, .reason = reason});
-    return e ? e : ledger_end(&l);
+    TRY(ledger_change(&l, &entry, (struct row_change){.to = DELIVERY_DEAD, .reason = reason}));
+    return ledger_end(&l);
 }
 
 /* ---- the start ---- */

@@ -67,12 +67,10 @@ enum err stored_find(struct tx *tx, uint64_t event, const char *consumer, unsign
 /* -1 is a place that no page has, for one statement while two rows change places. */
 enum err stored_give_place(struct tx *tx, const struct stored *s, uint64_t other)
 {
-    enum err e = tx_exec(tx, "UPDATE deliveries SET after = -1 WHERE id = $1",
-                         DB_ARGS(DB_I64(s->entry.id)), NULL);
-    return e ? e
-             : tx_exec(tx, "UPDATE deliveries SET part = $2, after = $3 WHERE id = $1",
-                       DB_ARGS(DB_I64(other), DB_I64(s->cursor.part), DB_I64(s->cursor.after)),
-                       NULL);
+    TRY(tx_exec(tx, "UPDATE deliveries SET after = -1 WHERE id = $1", DB_ARGS(DB_I64(s->entry.id)),
+                NULL));
+    return tx_exec(tx, "UPDATE deliveries SET part = $2, after = $3 WHERE id = $1",
+                   DB_ARGS(DB_I64(other), DB_I64(s->cursor.part), DB_I64(s->cursor.after)), NULL);
 }
 
 /* ---- counts ---- */
@@ -203,9 +201,7 @@ static enum err order_key(struct ledger *l, const struct ledger_key *k)
                             DB_ARGS(DB_TEXT(str_of(k->lane)), DB_I64(k->key)), entry_read, &first);
     if (e)
         return e == ERR_NOT_FOUND ? OK : e;
-    e = take_turns(l, k, first.id, &busy);
-    if (e)
-        return e;
+    TRY(take_turns(l, k, first.id, &busy));
     if (busy && first.state == DELIVERY_DELAYED)
         return give_turn(l, &first, DELIVERY_WAITING);
     if (!busy && first.state == DELIVERY_WAITING)
@@ -244,8 +240,8 @@ static enum err touch(struct ledger *l, const struct entry *e)
 
 enum err ledger_end(struct ledger *l)
 {
-    enum err e = order_keys(l);
-    return e ? e : write_cells(l);
+    TRY(order_keys(l));
+    return write_cells(l);
 }
 
 enum err ledger_added(struct ledger *l, const struct entry *e)

@@ -54,27 +54,24 @@ static enum err release_again(struct tx *tx, const struct stored *lost)
     if (e && e != ERR_NOT_FOUND)
         return e;
     bool archived = e == ERR_NOT_FOUND;
-    e = ledger_unpark_event(tx, lost->entry.id);
-    if (!e)
-        e = tx_exec(tx,
-                    "UPDATE event_counts SET count = count - 1 WHERE type = $1 "
-                    "AND (state = 'settled' OR (state = 'archived' AND $2 = 1))",
-                    DB_ARGS(DB_TEXT(str_of(lost->entry.type)), DB_I64(archived)), NULL);
-    return e ? e : forget_note(tx, lost);
+    TRY(ledger_unpark_event(tx, lost->entry.id));
+    TRY(tx_exec(tx,
+                "UPDATE event_counts SET count = count - 1 WHERE type = $1 "
+                "AND (state = 'settled' OR (state = 'archived' AND $2 = 1))",
+                DB_ARGS(DB_TEXT(str_of(lost->entry.type)), DB_I64(archived)), NULL));
+    return forget_note(tx, lost);
 }
 
 enum err delivery_store_redo_lost(struct tx *tx, uint64_t position, int64_t now_ms, bool *more)
 {
     struct stored lost[LOST_SLICE];
     size_t done, released;
-    enum err e = tx_get_rows(tx, LOST_WITH("5"), DB_ARGS(DB_I64(position)), stored_read, lost,
-                             sizeof lost[0], LOST_SLICE, &done);
-    for (size_t i = 0; i < done && !e; i++)
-        e = record_again(tx, &lost[i], now_ms);
-    if (e)
-        return e;
-    e = tx_get_rows(tx, LOST_WITH("9"), DB_ARGS(DB_I64(position)), stored_read, lost,
-                    sizeof lost[0], LOST_SLICE, &released);
+    TRY(tx_get_rows(tx, LOST_WITH("5"), DB_ARGS(DB_I64(position)), stored_read, lost,
+                    sizeof lost[0], LOST_SLICE, &done));
+    for (size_t i = 0; i < done; i++)
+        TRY(record_again(tx, &lost[i], now_ms));
+    enum err e = tx_get_rows(tx, LOST_WITH("9"), DB_ARGS(DB_I64(position)), stored_read, lost,
+                             sizeof lost[0], LOST_SLICE, &released);
     for (size_t i = 0; i < released && !e; i++)
         e = release_again(tx, &lost[i]);
     *more = done == LOST_SLICE || released == LOST_SLICE;

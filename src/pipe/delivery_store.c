@@ -148,7 +148,7 @@ static enum err insert_event(struct ledger *l, const struct delivery_record *b,
         entry->state == DELIVERY_DELAYED && b->kind == RECORD_FAIL ? b->due_ms : l->now_ms;
     int64_t changed;
     entry->id = id_next(l->tx->ids);
-    enum err e = tx_exec(
+    TRY(tx_exec(
         l->tx,
         "INSERT INTO deliveries (id, event_id, type, version, payload, consumer, lane, order_key, "
         "part, active_since, started, after, until, epoch, state, tries, due_at, opened_at, "
@@ -163,9 +163,7 @@ static enum err insert_event(struct ledger *l, const struct delivery_record *b,
                 DB_I64(b->cursor.after), DB_I64(b->until), DB_I64(epoch), DB_I64(entry->state),
                 DB_I64(b->tries), DB_I64(due_ms), DB_I64(l->now_ms), DB_I64(b->replay),
                 DB_TEXT(str_of(entry->reason)), DB_TEXT(detail_of(b)), DB_TEXT(history)),
-        &changed);
-    if (e)
-        return e;
+        &changed));
     *added = changed == 1;
     return *added ? ledger_added(l, entry) : OK;
 }
@@ -188,10 +186,11 @@ static enum err insert_or_find(struct ledger *l, const struct delivery_record *b
 {
     bool added;
     *there = false;
-    enum err e = insert(l, b, entry, history, epoch, &added);
-    if (e || added)
-        return e;
-    e = stored_find(l->tx, b->event.id, b->consumer, b->cursor.part, b->cursor.after, b->replay, s);
+    TRY(insert(l, b, entry, history, epoch, &added));
+    if (added)
+        return OK;
+    enum err e =
+        stored_find(l->tx, b->event.id, b->consumer, b->cursor.part, b->cursor.after, b->replay, s);
     if (e)
         return e == ERR_NOT_FOUND ? ERR_INTERNAL : e;
     if (s->entry.state != DELIVERY_DONE) {
@@ -203,12 +202,10 @@ static enum err insert_or_find(struct ledger *l, const struct delivery_record *b
         history = add_history(str_of(s->history), l->now_ms, entry->reason, memory);
     else
         history = str_of(s->history);
-    e = ledger_remove(l, &s->entry);
-    if (!e)
-        e = insert(l, b, entry, history, epoch, &added);
-    if (!e)
-        CHECK(added);
-    return e;
+    TRY(ledger_remove(l, &s->entry));
+    TRY(insert(l, b, entry, history, epoch, &added));
+    CHECK(added);
+    return OK;
 }
 
 /* ---- failures ---- */
@@ -276,9 +273,9 @@ static enum err write_wait(struct ledger *l, const struct delivery_record *b, ui
     struct stored s;
     bool there;
     name_entry(b, &entry);
-    enum err e = insert_or_find(l, b, &entry, STR(""), epoch, &s, &there);
-    if (e || !there || !state_is_open(s.entry.state) || farther(s.until, b->until) == s.until)
-        return e;
+    TRY(insert_or_find(l, b, &entry, STR(""), epoch, &s, &there));
+    if (!there || !state_is_open(s.entry.state) || farther(s.until, b->until) == s.until)
+        return OK;
     return tx_exec(l->tx, "UPDATE deliveries SET until = 0 WHERE id = $1",
                    DB_ARGS(DB_I64(s.entry.id)), NULL);
 }
@@ -291,18 +288,16 @@ static enum err write_rest(struct ledger *l, const struct delivery_record *b,
 {
     bool may;
     uint64_t until = s->until;
-    enum err e = make_room(l, s, s->cursor.part, b->until, epoch, &until, &may);
-    if (e)
-        return e;
+    TRY(make_room(l, s, s->cursor.part, b->until, epoch, &until, &may));
     enum delivery_state state = s->entry.state == DELIVERY_DEAD ? DELIVERY_DEAD : DELIVERY_DELAYED;
-    e = tx_exec(l->tx,
+    TRY(tx_exec(l->tx,
                 "UPDATE deliveries SET state = $2, after = $3, until = $4, members = members + $5, "
                 "due_at = $6, changed_at = $6 WHERE id = $1",
                 DB_ARGS(DB_I64(s->entry.id), DB_I64(state),
                         DB_I64(may ? b->until : s->cursor.after), DB_I64(until), DB_I64(b->members),
                         DB_I64(l->now_ms)),
-                NULL);
-    return e ? e : ledger_changed(l, &s->entry, state, s->entry.reason);
+                NULL));
+    return ledger_changed(l, &s->entry, state, s->entry.reason);
 }
 
 static enum err done_row(struct ledger *l, const struct delivery_record *b, const struct stored *s,
@@ -323,9 +318,9 @@ static enum err move_row(struct ledger *l, const struct delivery_record *b, cons
         return OK;
     bool may;
     uint64_t until = s->until;
-    enum err e = make_room(l, s, b->cursor.part, b->cursor.after, epoch, &until, &may);
-    if (e || !may)
-        return e;
+    TRY(make_room(l, s, b->cursor.part, b->cursor.after, epoch, &until, &may));
+    if (!may)
+        return OK;
     return tx_exec(l->tx,
                    "UPDATE deliveries SET part = $2, active_since = $3, started = $4, after = $5, "
                    "until = $6, tries = 0, members = members + $7, changed_at = $8, due_at = "
@@ -361,11 +356,9 @@ static enum err write_park(struct ledger *l, const struct delivery_record *b, ui
         if (e)
             return e;
     }
-    struct db_rows rows;
-    e = tx_query(l->tx, "SELECT type, version, payload, state FROM outbox WHERE id = $1",
-                 DB_ARGS(DB_I64(b->event.id)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(l->tx, "SELECT type, version, payload, state FROM outbox WHERE id = $1",
+                DB_ARGS(DB_I64(b->event.id)));
     if (db_next(&rows)) {
         struct entry entry = {.event = b->event.id, .state = DELIVERY_PARKED};
         struct str type = db_text(&rows, 0);
@@ -388,9 +381,9 @@ static enum err write_park(struct ledger *l, const struct delivery_record *b, ui
 
 static enum err write_settled(struct ledger *l, const struct delivery_record *b)
 {
-    enum err e = ledger_settle_event(l, b->event.id, OUTBOX_PENDING);
-    if (e || b->watermark == 0)
-        return e;
+    TRY(ledger_settle_event(l, b->event.id, OUTBOX_PENDING));
+    if (b->watermark == 0)
+        return OK;
     return tx_exec(l->tx,
                    "UPDATE deliveries SET due_at = $2 "
                    "WHERE event_id = $1 AND consumer = '' AND state = 9",

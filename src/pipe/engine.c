@@ -265,17 +265,11 @@ enum err engine_read_truth(struct engine *g)
 {
     struct outbox_found found;
     uint64_t loaded = g->config.shared ? 0 : g->env.views->loaded_position;
-    enum err e = engine_write(g, run_reopen, g);
-    if (!e)
-        e = redo_lost(g);
-    if (!e)
-        e = recorder_recover(g);
-    if (!e)
-        e = replays_recover(g->replays);
-    if (!e)
-        e = outbox_look(g->env.db, loaded, &found);
-    if (e)
-        return e;
+    TRY(engine_write(g, run_reopen, g));
+    TRY(redo_lost(g));
+    TRY(recorder_recover(g));
+    TRY(replays_recover(g->replays));
+    TRY(outbox_look(g->env.db, loaded, &found));
     uint64_t start = loaded ? loaded : found.watermark;
     atomic_store(&g->watermark.saved, found.watermark);
     g->relay.taken = start;

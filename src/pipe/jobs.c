@@ -87,11 +87,9 @@ enum err job_list(struct tx *tx, bool open_only, uint64_t below, struct job *out
 enum err job_create(struct tx *tx, struct job *job, int64_t now_ms)
 {
     int64_t open = 0;
-    enum err e = tx_get_i64(
+    TRY(tx_get_i64(
         tx, "SELECT COUNT(*) FROM (SELECT id FROM jobs WHERE state <= 1 LIMIT $1) AS open_jobs",
-        DB_ARGS(DB_I64(JOBS_OPEN_MAX)), &open);
-    if (e)
-        return e;
+        DB_ARGS(DB_I64(JOBS_OPEN_MAX)), &open));
     if (open >= JOBS_OPEN_MAX)
         return tx_fail(tx, ERR_CONFLICT,
                        "%d jobs are open, which is the limit: wait for one, or cancel one",

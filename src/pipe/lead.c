@@ -129,8 +129,8 @@ struct fenced {
 static enum err run_fenced(struct tx *tx, void *arg)
 {
     const struct fenced *f = arg;
-    enum err e = f->g->config.fence(tx, f->term);
-    return e ? e : f->run(tx, f->arg);
+    TRY(f->g->config.fence(tx, f->term));
+    return f->run(tx, f->arg);
 }
 
 enum err engine_write(void *engine, tx_fn run, void *arg)

@@ -60,21 +60,18 @@ static enum err run_read(struct tx *tx, void *arg)
 {
     struct reading *r = arg;
     struct outbox_slice *out = r->out;
-    struct db_rows rows;
     static const char all[] = "SELECT id, type, version, payload, state FROM outbox "
                               "WHERE id > $1 AND id <= $2 AND state <> 2 ORDER BY id LIMIT $3";
     static const char pending[] = "SELECT id, type, version, payload, state FROM outbox "
                                   "WHERE state = 0 AND id > $1 AND id <= $2 ORDER BY id LIMIT $3";
     out->count = out->recorded_count = 0;
-    enum err e = tx_query(tx, r->what == OUTBOX_READ_AGAIN ? all : pending,
-                          DB_ARGS(DB_I64(r->after), DB_I64(r->through), DB_I64(r->max)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx, r->what == OUTBOX_READ_AGAIN ? all : pending,
+                                  DB_ARGS(DB_I64(r->after), DB_I64(r->through), DB_I64(r->max)));
     while (out->count < r->max && db_next(&rows))
         read_row(&rows, out);
-    e = db_rows_done(&rows);
-    if (e || r->what == OUTBOX_READ_PENDING || out->count == 0)
-        return e;
+    TRY(db_rows_done(&rows));
+    if (r->what == OUTBOX_READ_PENDING || out->count == 0)
+        return OK;
     return delivery_store_of_events(tx, out->events[0].id, out->events[out->count - 1].id,
                                     out->recorded, OUTBOX_RECORDED_MAX, &out->recorded_count);
 }
@@ -98,12 +95,9 @@ struct looking {
 
 static enum err read_mark(struct tx *tx, uint64_t *watermark)
 {
-    struct db_rows rows;
     *watermark = 0;
-    enum err e =
-        tx_query(tx, "SELECT value FROM meta WHERE name = 'done_through'", DB_NO_ARGS, &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx, "SELECT value FROM meta WHERE name = 'done_through'", DB_NO_ARGS);
     if (db_next(&rows) && !str_parse_u64(db_text(&rows, 0), watermark))
         *watermark = 0; /* from the very beginning: late is better than lost */
     return db_rows_done(&rows);
@@ -111,13 +105,10 @@ static enum err read_mark(struct tx *tx, uint64_t *watermark)
 
 static enum err count_above(struct tx *tx, uint64_t start, struct outbox_found *out)
 {
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT type, COUNT(*), MIN(id), MAX(id) FROM outbox "
-                          "WHERE id > $1 AND state <> 2 GROUP BY type",
-                          DB_ARGS(DB_I64(start)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT type, COUNT(*), MIN(id), MAX(id) FROM outbox "
+                                  "WHERE id > $1 AND state <> 2 GROUP BY type",
+                                  DB_ARGS(DB_I64(start)));
     while (db_next(&rows)) {
         enum event_type type;
         uint64_t first = db_id(&rows, 2), last = db_id(&rows, 3);
@@ -133,15 +124,13 @@ static enum err run_look(struct tx *tx, void *arg)
 {
     struct looking *l = arg;
     *l->out = (struct outbox_found){0};
-    enum err e = read_mark(tx, &l->out->watermark);
-    if (!e)
-        e = count_above(tx, l->position ? l->position : l->out->watermark, l->out);
-    if (e)
-        return e;
+    TRY(read_mark(tx, &l->out->watermark));
+    TRY(count_above(tx, l->position ? l->position : l->out->watermark, l->out));
     /* The watermark must be able to pass a parked event, too: that is where released ones are
      * found. */
     int64_t last;
-    e = tx_get_i64(tx, "SELECT id FROM outbox ORDER BY id DESC LIMIT 1", DB_NO_ARGS, &last);
+    enum err e =
+        tx_get_i64(tx, "SELECT id FROM outbox ORDER BY id DESC LIMIT 1", DB_NO_ARGS, &last);
     if (!e && (uint64_t)last > l->out->last)
         l->out->last = (uint64_t)last;
     return e == ERR_NOT_FOUND ? OK : e;
@@ -236,10 +225,9 @@ enum err outbox_settle(outbox_write write, void *ctx, uint64_t after, uint64_t t
                        size_t slice, uint64_t *settled)
 {
     struct settling s = {.after = after, .through = through, .slice = slice};
-    enum err e = write(ctx, run_settle, &s);
-    if (!e)
-        *settled = s.settled;
-    return e;
+    TRY(write(ctx, run_settle, &s));
+    *settled = s.settled;
+    return OK;
 }
 
 /* ---- trimming ---- */
@@ -261,12 +249,11 @@ enum err outbox_count(struct tx *tx, struct str type, const char *state, int64_t
 
 static enum err count_archived(struct tx *tx, const uint64_t *by_type)
 {
-    enum err e = OK;
-    for (int type = 0; !e && type < EVENT_TYPE_COUNT; type++)
+    for (int type = 0; type < EVENT_TYPE_COUNT; type++)
         if (by_type[type])
-            e = outbox_count(tx, str_of(event_wire_name((enum event_type)type)), "archived",
-                             (int64_t)by_type[type]);
-    return e;
+            TRY(outbox_count(tx, str_of(event_wire_name((enum event_type)type)), "archived",
+                             (int64_t)by_type[type]));
+    return OK;
 }
 
 /* Readers of the outbox from outside learn from it that something is gone. */
@@ -285,15 +272,12 @@ static enum err run_trim(struct tx *tx, void *arg)
 {
     struct trimming *t = arg;
     uint64_t by_type[EVENT_TYPE_COUNT] = {0}, last = 0;
-    struct db_rows rows;
     t->removed = 0;
-    enum err e = tx_query(tx,
-                          "DELETE FROM outbox WHERE id IN "
-                          "(SELECT id FROM outbox WHERE id > $3 AND id <= $1 AND state = 1 "
-                          "ORDER BY id LIMIT $2) RETURNING type, id",
-                          DB_ARGS(DB_I64(t->through), DB_I64(t->slice), DB_I64(t->after)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "DELETE FROM outbox WHERE id IN "
+                                  "(SELECT id FROM outbox WHERE id > $3 AND id <= $1 AND state = 1 "
+                                  "ORDER BY id LIMIT $2) RETURNING type, id",
+                                  DB_ARGS(DB_I64(t->through), DB_I64(t->slice), DB_I64(t->after)));
     while (db_next(&rows)) {
         enum event_type type;
         t->removed++;
@@ -301,7 +285,7 @@ static enum err run_trim(struct tx *tx, void *arg)
         if (event_type_parse(db_text(&rows, 0), &type))
             by_type[type]++;
     }
-    e = db_rows_done(&rows);
+    enum err e = db_rows_done(&rows);
     t->last = last;
     if (!e && last > 0)
         e = save_archived(tx, last);
@@ -321,14 +305,11 @@ enum err outbox_trim(outbox_write write, void *ctx, uint64_t *after, uint64_t th
 
 enum err outbox_totals(struct tx *tx, struct outbox_totals *out)
 {
-    struct db_rows rows;
     *out = (struct outbox_totals){0};
-    enum err e = tx_query(tx,
-                          "SELECT state, CAST(SUM(count) AS BIGINT) FROM "
-                          "event_counts GROUP BY state",
-                          DB_NO_ARGS, &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT state, CAST(SUM(count) AS BIGINT) FROM "
+                                  "event_counts GROUP BY state",
+                                  DB_NO_ARGS);
     while (db_next(&rows)) {
         bool archived = str_eq(db_text(&rows, 0), STR("archived"));
         *(archived ? &out->archived : &out->settled) = (uint64_t)db_i64(&rows, 1);

@@ -218,8 +218,8 @@ static int64_t rate_of(const struct job *job)
 static enum err read_jobs(struct tx *tx, void *arg)
 {
     struct replays *r = arg;
-    enum err e = job_list(tx, true, UINT64_MAX, r->open, JOBS_OPEN_MAX, &r->open_count);
-    return e ? e : job_list(tx, false, UINT64_MAX, r->newest, JOBS_KNOWN, &r->newest_count);
+    TRY(job_list(tx, true, UINT64_MAX, r->open, JOBS_OPEN_MAX, &r->open_count));
+    return job_list(tx, false, UINT64_MAX, r->newest, JOBS_KNOWN, &r->newest_count);
 }
 
 struct refusal {
@@ -329,10 +329,9 @@ static void match_grants(struct replays *r)
 
 enum err replays_recover(struct replays *r)
 {
-    enum err e = db_read(r->db, read_jobs, r, NULL);
-    if (!e)
-        match_grants(r);
-    return e;
+    TRY(db_read(r->db, read_jobs, r, NULL));
+    match_grants(r);
+    return OK;
 }
 
 /* What the table says counts from here on. */
@@ -501,9 +500,7 @@ static enum err find_job(struct tx *tx, void *arg)
 static enum err look_up_save(struct replays *r, struct slot *s)
 {
     struct finding f = {.job = s->job};
-    enum err e = db_read(r->db, find_job, &f, NULL);
-    if (e)
-        return e;
+    TRY(db_read(r->db, find_job, &f, NULL));
     if (f.found.position >= s->unsure)
         note_saved(r, s, s->unsure, &s->unsure_counts);
     s->unsure = 0;

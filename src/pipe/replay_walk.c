@@ -90,9 +90,7 @@ enum err replay_walk(struct tx *tx, const struct replay_spec *spec, const struct
     *count = 0;
     *reached = after;
     *end = false;
-    enum err e = query(tx, spec, after, last, max, &rows);
-    if (e)
-        return e;
+    TRY(query(tx, spec, after, last, max, &rows));
     for (; looked < max && db_next(&rows); looked++) {
         const struct outbox_row row = {.id = db_id(&rows, 0),
                                        .type = db_text(&rows, 1),
@@ -103,7 +101,7 @@ enum err replay_walk(struct tx *tx, const struct replay_spec *spec, const struct
             (*count)++;
         *reached = row.id;
     }
-    e = db_rows_done(&rows);
+    enum err e = db_rows_done(&rows);
     *end = !e && looked < max;
     if (*end && last > after)
         *reached = last;

@@ -83,16 +83,13 @@ static int by_due(const void *a, const void *b)
  * the row as it is afterwards counts. */
 static enum err take_due(struct tx *tx, struct firing *f)
 {
-    struct db_rows rows;
     f->count = 0;
-    enum err e = tx_query(tx,
-                          "DELETE FROM timers WHERE due_at <= $1 AND (type, key) IN "
-                          "(SELECT type, key FROM timers WHERE due_at <= $1 "
-                          "ORDER BY due_at, type, key LIMIT $2) "
-                          "RETURNING due_at, key, version, type, payload",
-                          DB_ARGS(DB_I64(f->now_ms), DB_I64(FIRE_AT_ONCE)), &rows);
-    if (e)
-        return e;
+    struct db_rows rows = tx_rows(tx,
+                                  "DELETE FROM timers WHERE due_at <= $1 AND (type, key) IN "
+                                  "(SELECT type, key FROM timers WHERE due_at <= $1 "
+                                  "ORDER BY due_at, type, key LIMIT $2) "
+                                  "RETURNING due_at, key, version, type, payload",
+                                  DB_ARGS(DB_I64(f->now_ms), DB_I64(FIRE_AT_ONCE)));
     while (f->count < FIRE_AT_ONCE && db_next(&rows)) {
         struct due_timer *t = &f->due[f->count++];
         struct str type = db_text(&rows, 3), payload = db_text(&rows, 4);
@@ -104,7 +101,7 @@ static enum err take_due(struct tx *tx, struct firing *f)
         memcpy(t->type, type.ptr, type.len < TYPE_MAX ? type.len : TYPE_MAX - 1);
         memcpy(t->payload, payload.ptr, t->payload_len);
     }
-    e = db_rows_done(&rows);
+    enum err e = db_rows_done(&rows);
     qsort(f->due, f->count, sizeof *f->due, by_due);
     return e;
 }
@@ -114,12 +111,11 @@ static enum err park(struct tx *tx, const struct due_timer *t, enum event_unread
 {
     struct delivery_record record = {
         .kind = RECORD_PARK, .event = {.id = id_next(tx->ids)}, .reason = event_unread_name(why)};
-    enum err e =
-        tx_exec(tx, "INSERT INTO outbox (id, type, version, payload) VALUES ($1, $2, $3, $4)",
+    TRY(tx_exec(tx, "INSERT INTO outbox (id, type, version, payload) VALUES ($1, $2, $3, $4)",
                 DB_ARGS(DB_I64(record.event.id), DB_TEXT(str_of(t->type)), DB_I64(t->version),
                         DB_TEXT(((struct str){t->payload, t->payload_len}))),
-                NULL);
-    return e ? e : delivery_store_write(tx, &record, 1, 0, now_ms);
+                NULL));
+    return delivery_store_write(tx, &record, 1, 0, now_ms);
 }
 
 static enum err fire(struct tx *tx, const struct due_timer *t, int64_t now_ms)
@@ -133,10 +129,10 @@ static enum err fire(struct tx *tx, const struct due_timer *t, int64_t now_ms)
 static enum err run_fire(struct tx *tx, void *arg)
 {
     struct firing *f = arg;
-    enum err e = take_due(tx, f);
-    for (size_t i = 0; !e && i < f->count; i++)
-        e = fire(tx, &f->due[i], f->now_ms);
-    return e;
+    TRY(take_due(tx, f));
+    for (size_t i = 0; i < f->count; i++)
+        TRY(fire(tx, &f->due[i], f->now_ms));
+    return OK;
 }
 
 static enum err run_look(struct tx *tx, void *arg)

@@ -44,10 +44,9 @@ static enum err find_end(struct engine *g, uint64_t saved, uint64_t *through)
         *through = saved;
         return OK;
     }
-    enum err e = engine_save_views(g);
-    if (!e)
-        m->safe = *through;
-    return e;
+    TRY(engine_save_views(g));
+    m->safe = *through;
+    return OK;
 }
 
 /* At most one slice; true when there is more to settle. */
@@ -120,17 +119,16 @@ static enum err run_clean(struct tx *tx, void *arg)
     const struct engine_config *config = &c->g->config;
     c->dead = 0;
     int64_t dead_before_ms = config->retain_dead_ms ? c->now_ms - config->retain_dead_ms : 0;
-    enum err e = delivery_store_clean(tx, c->now_ms - config->retain_closed_ms, 0,
-                                      config->trim_slice, c->now_ms, &c->closed);
-    return e ? e
-             : delivery_store_clean(tx, 0, dead_before_ms, config->trim_slice, c->now_ms, &c->dead);
+    TRY(delivery_store_clean(tx, c->now_ms - config->retain_closed_ms, 0, config->trim_slice,
+                             c->now_ms, &c->closed));
+    return delivery_store_clean(tx, 0, dead_before_ms, config->trim_slice, c->now_ms, &c->dead);
 }
 
 static enum err run_forget(struct tx *tx, void *arg)
 {
     struct cleaning *c = arg;
-    enum err e = dedup_begin(tx, &c->dedup, c->now_ms);
-    return e ? e : dedup_forget(tx, c->now_ms, c->g->config.trim_slice, &c->more);
+    TRY(dedup_begin(tx, &c->dedup, c->now_ms));
+    return dedup_forget(tx, c->now_ms, c->g->config.trim_slice, &c->more);
 }
 
 /* True when there is more to remove. */

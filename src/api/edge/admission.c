@@ -167,18 +167,15 @@ static enum err read_body(struct request *r)
 
 enum err request_admit(struct request *r)
 {
-    enum err e = check_policy(r);
-    return e ? e : check_rate(r);
+    TRY(check_policy(r));
+    return check_rate(r);
 }
 
 enum err request_prepare(struct request *r)
 {
-    enum err e = check_quarantine(r);
-    if (!e)
-        e = check_overload_guard(r);
-    if (!e)
-        e = read_body(r);
-    if (!e)
-        e = request_claim_key(r);
-    return e ? e : check_limit(r);
+    TRY(check_quarantine(r));
+    TRY(check_overload_guard(r));
+    TRY(read_body(r));
+    TRY(request_claim_key(r));
+    return check_limit(r);
 }

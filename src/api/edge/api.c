@@ -56,15 +56,11 @@ static enum err read_or_make_secret(struct tx *tx, void *arg)
     char hex[2 * CURSOR_SECRET_BYTES];
     randombytes_buf(fresh, sizeof fresh);
     str_hex(fresh, sizeof fresh, hex);
-    enum err e = tx_exec(tx,
-                         "INSERT INTO meta (name, value) VALUES ('secret', $1) "
-                         "ON CONFLICT (name) DO NOTHING",
-                         DB_ARGS(DB_TEXT(((struct str){hex, sizeof hex}))), NULL);
-    struct db_rows rows;
-    if (!e)
-        e = tx_query(tx, "SELECT value FROM meta WHERE name = 'secret'", DB_NO_ARGS, &rows);
-    if (e)
-        return e;
+    TRY(tx_exec(tx,
+                "INSERT INTO meta (name, value) VALUES ('secret', $1) "
+                "ON CONFLICT (name) DO NOTHING",
+                DB_ARGS(DB_TEXT(((struct str){hex, sizeof hex}))), NULL));
+    struct db_rows rows = tx_rows(tx, "SELECT value FROM meta WHERE name = 'secret'", DB_NO_ARGS);
     bool good = false;
     if (db_next(&rows)) {
         struct str text = db_text(&rows, 0);
@@ -73,10 +69,8 @@ static enum err read_or_make_secret(struct tx *tx, void *arg)
             sodium_hex2bin(secret, CURSOR_SECRET_BYTES, text.ptr, text.len, NULL, &n, NULL) == 0 &&
             n == CURSOR_SECRET_BYTES;
     }
-    e = db_rows_done(&rows);
-    if (!e && !good)
-        e = tx_fail(tx, ERR_INTERNAL, "the stored secret is damaged");
-    return e;
+    TRY(db_rows_done(&rows));
+    return good ? OK : tx_fail(tx, ERR_INTERNAL, "the stored secret is damaged");
 }
 
 enum err api_open(struct api *api, char why[200])
@@ -100,9 +94,7 @@ enum err api_open(struct api *api, char why[200])
         .jwt_audience = s->jwt_audience,
         .session_life_ms = s->session_life_ms,
     };
-    e = auth_new(&config, &api->auth, why);
-    if (e)
-        return e;
+    TRY(auth_new(&config, &api->auth, why));
     enum log_level level = LOG_INFO;
     log_level_parse(str_of(s->log_level), &level);
     api->limits = limits_new(api->clock, LIMIT_ENTRIES_MAX);
@@ -187,10 +179,10 @@ enum err call_body_flag(struct call *c, const char *name, bool *out)
 enum err call_body_id(struct call *c, const char *name, uint64_t *out)
 {
     struct str text = {NULL, 0};
-    enum err e = call_body_text(c, name, false, &text);
-    if (!e && text.ptr && !str_eq(text, STR("0")) && !id_parse(text, out))
-        e = call_fail(c, ERR_INVALID, "%s must be an id", name);
-    return e;
+    TRY(call_body_text(c, name, false, &text));
+    return (text.ptr && !str_eq(text, STR("0")) && !id_parse(text, out))
+               ? call_fail(c, ERR_INVALID, "%s must be an id", name)
+               : OK;
 }
 
 enum err call_body_ids(struct call *c, const char *name, size_t max, const uint64_t **ids,
@@ -234,19 +226,19 @@ enum err call_query_text(struct call *c, const char *name, struct str *out)
 enum err call_query_id(struct call *c, const char *name, uint64_t *out)
 {
     struct str text;
-    enum err e = call_query_text(c, name, &text);
-    if (!e && text.ptr && !id_parse(text, out))
-        e = call_fail(c, ERR_BAD_INPUT, "%s must be an id", name);
-    return e;
+    TRY(call_query_text(c, name, &text));
+    return (text.ptr && !id_parse(text, out))
+               ? call_fail(c, ERR_BAD_INPUT, "%s must be an id", name)
+               : OK;
 }
 
 enum err call_query_number(struct call *c, const char *name, int64_t min, int64_t max, int64_t *out)
 {
     struct str text;
     uint64_t n;
-    enum err e = call_query_text(c, name, &text);
-    if (e || !text.ptr)
-        return e;
+    TRY(call_query_text(c, name, &text));
+    if (!text.ptr)
+        return OK;
     if (!str_parse_u64(text, &n) || n > (uint64_t)max || (int64_t)n < min)
         return call_fail(c, ERR_BAD_INPUT, "%s must be a number from %lld to %lld", name,
                          (long long)min, (long long)max);

@@ -221,9 +221,7 @@ static enum err read_session(struct tx *tx, void *arg)
     struct session session;
     uint8_t hash[TOKEN_HASH_BYTES];
     token_hash(q->cred->token, hash);
-    enum err e = session_find(tx, hash, q->now_ms, &session);
-    if (e)
-        return e;
+    TRY(session_find(tx, hash, q->now_ms, &session));
     q->entry.caller = (struct caller){.account = session.account, .session = session.id};
     limit_validity(q, session.expires_at_ms);
     return OK;
@@ -236,9 +234,7 @@ static enum err read_api_key(struct tx *tx, void *arg)
     uint64_t id = 0;
     uint8_t hash[TOKEN_HASH_BYTES];
     token_hash(q->cred->token, hash);
-    enum err e = api_key_find(tx, hash, &id, &scopes);
-    if (e)
-        return e;
+    TRY(api_key_find(tx, hash, &id, &scopes));
     q->entry.key_id = id;
     q->entry.caller = (struct caller){.scopes = scopes};
     if (!q->cred->acting.ptr)

@@ -216,10 +216,7 @@ enum err forward_check(struct api *api, const struct http_exchange *x, const str
     *why = "no request of this kind is passed on";
     if (!(route->flags & ROUTE_AT_LEADER) || x->control || x->body.len > BODY_JSON_MAX)
         return ERR_FORBIDDEN;
-    enum err e =
-        proof_check(api->dispatcher->forward->proofs, proof, clock_wall_ms(api->clock), &v, why);
-    if (e)
-        return e;
+    TRY(proof_check(api->dispatcher->forward->proofs, proof, clock_wall_ms(api->clock), &v, why));
     if (!atomic_load(&cluster->leads) || v.term != atomic_load(&cluster->term)) {
         *why = "another node leads, or in another term";
         return ERR_NO_LEADER;

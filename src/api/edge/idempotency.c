@@ -160,15 +160,12 @@ enum err idempotency_find(struct tx *tx, const struct idempotency_key *k, int64_
                           struct arena *arena, struct idempotency_answer *out)
 {
     char route[ROUTE_TEXT_MAX];
-    struct db_rows rows;
-    enum err e = tx_query(tx,
-                          "SELECT fingerprint, status, body FROM idempotency "
-                          "WHERE account_id = $1 AND route = $2 AND key = $3 AND created_at > $4",
-                          DB_ARGS(DB_I64(k->account), DB_TEXT(route_text(k, route)),
-                                  DB_TEXT(k->text), DB_I64(now_ms - IDEMPOTENCY_KEEP_MS)),
-                          &rows);
-    if (e)
-        return e;
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT fingerprint, status, body FROM idempotency "
+                "WHERE account_id = $1 AND route = $2 AND key = $3 AND created_at > $4",
+                DB_ARGS(DB_I64(k->account), DB_TEXT(route_text(k, route)), DB_TEXT(k->text),
+                        DB_I64(now_ms - IDEMPOTENCY_KEEP_MS)));
     enum err found = ERR_NOT_FOUND;
     if (db_next(&rows)) {
         struct str fingerprint = db_text(&rows, 0);
@@ -180,8 +177,8 @@ enum err idempotency_find(struct tx *tx, const struct idempotency_key *k, int64_
             .body = arena_str(arena, db_text(&rows, 2)),
         };
     }
-    e = db_rows_done(&rows);
-    return e ? e : found;
+    TRY(db_rows_done(&rows));
+    return found;
 }
 
 enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64_t now_ms,
@@ -191,8 +188,7 @@ enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64
     struct str fingerprint = {(const char *)k->fingerprint, IDEMPOTENCY_FINGERPRINT_BYTES};
     int64_t stored = 0;
     /* Only a row that has outlived its day and waits to be cleaned away is written over. */
-    enum err e =
-        tx_exec(tx,
+    TRY(tx_exec(tx,
                 "INSERT INTO idempotency (account_id, route, key, fingerprint, status, body, "
                 "created_at) VALUES ($1, $2, $3, $4, $5, $6, $7) "
                 "ON CONFLICT (account_id, route, key) DO UPDATE SET "
@@ -202,8 +198,8 @@ enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64
                 DB_ARGS(DB_I64(k->account), DB_TEXT(route_text(k, route)), DB_TEXT(k->text),
                         DB_BLOB(fingerprint), DB_I64(status), DB_TEXT(body.ptr ? body : STR("")),
                         DB_I64(now_ms), DB_I64(now_ms - IDEMPOTENCY_KEEP_MS)),
-                &stored);
-    return e ? e : stored ? OK : ERR_CONFLICT;
+                &stored));
+    return stored ? OK : ERR_CONFLICT;
 }
 
 bool idempotency_keeps(int status)

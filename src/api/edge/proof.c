@@ -169,9 +169,7 @@ enum err proof_check(struct proofs *p, struct str header, int64_t now_ms, struct
         *why = "the proof is of another time; do the nodes' clocks agree?";
         return ERR_FORBIDDEN;
     }
-    enum err e = use_nonce(p, w.nonce, (int64_t)w.at_ms, now_ms, why);
-    if (e)
-        return e;
+    TRY(use_nonce(p, w.nonce, (int64_t)w.at_ms, now_ms, why));
     v->caller = (struct caller){
         .account = w.account,
         .session = w.session,

@@ -249,9 +249,9 @@ static enum err raise_visits(struct batch *b, const struct view_change *changes,
     uint64_t walked = 0;
     batch_reset(b);
     batch_command(b, "GET", arg_key(WALKED_KEY));
-    enum err e = batch_flush(b, FLUSH_WAIT);
-    if (e || !str_parse_u64(batch_text(b, 0), &walked))
-        return e;
+    TRY(batch_flush(b, FLUSH_WAIT));
+    if (!str_parse_u64(batch_text(b, 0), &walked))
+        return OK;
     batch_reset(b);
     for (size_t i = 0; i < n; i++)
         if (changes[i].kind == VIEW_LAST_SEEN && seen_seconds(changes[i].value) < walked)
@@ -294,9 +294,9 @@ static bool is_load(const struct view_change *changes, size_t n)
 static enum err look_for_clearing(struct redis_views *r, uint64_t epoch)
 {
     uint64_t now;
-    enum err e = client_epoch(&r->client, FLUSH_WAIT, &now);
-    if (e || now == epoch)
-        return e;
+    TRY(client_epoch(&r->client, FLUSH_WAIT, &now));
+    if (now == epoch)
+        return OK;
     atomic_store(&r->epoch_seen, now);
     return ERR_UNAVAILABLE;
 }

@@ -18,9 +18,7 @@ enum err client_url(const struct redis_config *config, struct redis_url *out)
 enum err client_open(struct client *c, const struct redis_config *config)
 {
     struct redis_url url;
-    enum err e = client_url(config, &url);
-    if (e)
-        return e;
+    TRY(client_url(config, &url));
     *c = (struct client){.connections =
                              connections_new(&url, config->failover_wait_ms, config->invalidation)};
     explicit_bzero(&url, sizeof url);

@@ -76,18 +76,15 @@ static bool recall(struct redis_views *r, struct rebuild_of of, char generation[
 /* Runs the script that was queued. What it says besides 0 and 1 is an array. */
 static enum err run(struct batch *b, unsigned how)
 {
-    enum err e = batch_flush(b, how | FLUSH_GOOD);
-    if (e)
-        return e;
+    TRY(batch_flush(b, how | FLUSH_GOOD));
     return reply_is(b, 0, 0) ? ERR_NOT_FOUND : reply_is(b, 0, 1) ? ERR_CONFLICT : OK;
 }
 
 enum err flush_entries(struct redis_views *r, struct batch *b, unsigned how, enum tally_part part)
 {
-    enum err e = run(b, how);
-    if (!e)
-        tally_add(r, part, reply_number(b, 0, 0));
-    return e;
+    TRY(run(b, how));
+    tally_add(r, part, reply_number(b, 0, 0));
+    return OK;
 }
 
 /* The keys of a rebuild and whose it is: what all its scripts begin with. */
@@ -115,10 +112,9 @@ static enum err give_up(struct redis_views *r, struct batch *b, struct rebuild_o
     batch_reset(b);
     batch_script(b, SCRIPT_give_up, REBUILD_ARGS(of), arg_str(generation),
                  arg_text(of.part == 'i' ? "i" : "t"));
-    enum err e = run(b, FLUSH_HURRY);
-    if (!e)
-        count_rebuild(r, of, reply_number(b, 0, 0), reply_number(b, 0, 1));
-    return e;
+    TRY(run(b, FLUSH_HURRY));
+    count_rebuild(r, of, reply_number(b, 0, 0), reply_number(b, 0, 1));
+    return OK;
 }
 
 static enum err end(struct redis_views *r, struct batch *b, struct rebuild_of of,
@@ -146,9 +142,7 @@ static enum err begin(struct redis_views *r, struct batch *b, struct rebuild_of 
     batch_reset(b);
     batch_script(b, SCRIPT_begin, REBUILD_ARGS(of), arg_number(anew), arg_id(new_generation),
                  arg_number(REBUILD_KEEP_MS), arg_text(of.part == 'i' ? "i" : "t"));
-    e = run(b, FLUSH_HURRY);
-    if (e)
-        return e;
+    TRY(run(b, FLUSH_HURRY));
     count_rebuild(r, of, reply_number(b, 0, 1), -reply_number(b, 0, 2));
     if (of.part == 'i' && anew)
         tally_add(r, TALLY_INBOX_ENTRIES, reply_number(b, 0, 1));

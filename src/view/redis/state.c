@@ -53,9 +53,7 @@ enum err redis_look(struct redis_views *r, unsigned how, bool *complete)
     uint64_t restarts = connections_restarts(r->client.connections), epoch = 0;
     queue_witness(r, b, "look");
     batch_command(b, "GET", arg_key(EPOCH_KEY));
-    enum err e = batch_flush(b, FLUSH_GOOD | how);
-    if (e)
-        return e;
+    TRY(batch_flush(b, FLUSH_GOOD | how));
     (void)str_parse_u64(batch_text(b, r->copies), &epoch);
     atomic_store(&r->epoch_seen, epoch);
     *complete = true;
@@ -80,10 +78,9 @@ enum err redis_loaded(struct views *v)
     BORROWED struct batch *b = batch_borrow(&r->client);
     uint64_t restarts = connections_restarts(r->client.connections);
     queue_witness(r, b, "load");
-    enum err e = batch_flush(b, FLUSH_GOOD);
-    if (!e)
-        atomic_store(&r->restarts_trusted, restarts);
-    return e;
+    TRY(batch_flush(b, FLUSH_GOOD));
+    atomic_store(&r->restarts_trusted, restarts);
+    return OK;
 }
 
 void redis_suspect(struct views *v, bool on)
@@ -136,9 +133,7 @@ enum err redis_save(struct views *v, uint64_t position)
     struct redis_views *r = CONTAINER_OF(v, struct redis_views, views);
     BORROWED struct batch *b = batch_borrow(&r->client);
     queue_witness(r, b, "save");
-    enum err e = batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD);
-    if (e)
-        return e;
+    TRY(batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD));
     bool saved = batch_is_replicated(b), replaced = is_replaced(r, b, saved);
     return !saved ? ERR_UNAVAILABLE : replaced ? ERR_CONFLICT : OK;
 }

@@ -49,9 +49,7 @@ static enum err sweep_bucket(struct sweep *s, const struct batch *b, size_t comm
     struct str next = reply_text(reply_part(b, command, 0));
     if (next.len == 0 || next.len >= sizeof s->cursor)
         return ERR_UNAVAILABLE;
-    enum err e = drop_unseen(s, reply_part(b, command, 1));
-    if (e)
-        return e;
+    TRY(drop_unseen(s, reply_part(b, command, 1)));
     memcpy(s->cursor, next.ptr, next.len);
     s->cursor[next.len] = 0;
     s->bucket += str_eq(next, STR("0"));
