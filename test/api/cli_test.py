@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from support.lanes import LANES  # noqa: E402
 from support.server import Server, check, equal, main, program, test, wait_until  # noqa: E402
 
 EMBEDDED_ONLY = "data folders, backup and restore"
@@ -188,7 +189,7 @@ def _(data, folder):
     expect(fantail("status", "--data", data), 0, out=r"(?m)^views +2 accounts, 1 follows")
     status = json.loads(expect(fantail("status", "--json", "--data", data), 0).stdout)
     equal(status["views"]["accounts"], 2)
-    equal({lane["name"] for lane in status["engine"]["lanes"]}, {"mentions", "graph", "small", "active", "rest", "cleanup", "replay"})
+    equal({lane["name"] for lane in status["engine"]["lanes"]}, set(LANES))
 
 
 @each_way("keys are created, listed and revoked")

@@ -12,6 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support.crew import together  # noqa: E402
+from support.lanes import LANES  # noqa: E402
 from support.place import is_cluster  # noqa: E402
 from support.server import PASSWORD, Server, check, equal, main, test, wait_until  # noqa: E402
 
@@ -358,7 +359,7 @@ def _():
     status = operator.get("/v1/admin/status").expect(200).json
     for part in ("engine", "views", "cards", "db", "http", "auth", "audit", "celebrity"):
         check(part in status, part)
-    equal([lane["name"] for lane in status["engine"]["lanes"]], ["mentions", "graph", "small", "active", "rest", "cleanup", "replay"])
+    equal([lane["name"] for lane in status["engine"]["lanes"]], list(LANES))
     mine = post(ADA, "explain me").expect(201).json
     SERVER.drain()
     for who in (ADA.id, "ada", "@ada"):

@@ -1,11 +1,13 @@
-"""Just enough AMQP 0-9-1 to take away what a store left at the broker: thirteen quorum queues of every store would fill it in
+"""Just enough AMQP 0-9-1 to take away what a store left at the broker: the quorum queues of every store would fill it in
 a run of all tests."""
 
 import socket
 import struct
 import urllib.parse
 
-LANES = ("mentions", "graph", "small", "active", "rest", "cleanup", "replay", "reports")
+from support.lanes import LANES
+
+QUEUES = (*LANES, "reports")
 DELAYS = ("2s", "8s", "32s", "128s", "240s")
 METHOD, FRAME_END = 1, b"\xce"
 # class, method
@@ -57,7 +59,7 @@ def remove_store(url, store_id):
         _send(connection, 1, CHANNEL_OPEN, _short(""))
         _await(connection)
         prefix = f"fantail-{store_id}."
-        for name in (*LANES, "dead", *(f"delay.{delay}" for delay in DELAYS)):
+        for name in (*QUEUES, "dead", *(f"delay.{delay}" for delay in DELAYS)):
             _send(connection, 1, QUEUE_DELETE, b"\0\0" + _short(prefix + name) + b"\0")
             _await(connection)
         for delay in DELAYS:
