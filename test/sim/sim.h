@@ -29,6 +29,7 @@ enum {
     SLOTS = 3,  /* rules on one event type, at most */
     WORKERS_MAX = 3,
     JOBS_MAX = 16,
+    SIM_CALLS_MAX = 1024,
 };
 
 enum sim_rule {
@@ -131,6 +132,11 @@ struct sim {
     struct sim_job jobs[JOBS_MAX];
     size_t job_count;
     uint64_t busy_key[ACCOUNTS + 1]; /* the event of this actor that is half done; 0: none */
+    struct sim_call {
+        struct outside_call *call;
+        size_t rule;
+    } calls[SIM_CALLS_MAX]; /* to people outside, begun and not ended */
+    size_t call_count;
     struct checker checker;
     struct sim_totals totals;
     void (*wake)(void *ctx, enum engine_sleeper who); /* the agenda's */
@@ -172,3 +178,6 @@ void sim_operate(struct sim *s); /* one act of an operator, by chance */
 /* Faults are gone: everything dead is driven again or given up, everything parked released. True
  * when there was anything to decide. */
 bool sim_decide_all(struct sim *s);
+
+/* One of the calls that are under way ends. False: there is none. */
+bool sim_end_call(struct sim *s);

@@ -176,6 +176,45 @@ static enum err to_outside(struct sink_env *env, const struct event *e, const ui
     return unknown ? ERR_UNKNOWN_COMMIT : OK;
 }
 
+/* A call that takes its time: it ends in a later step, or at once. */
+static void end_call(struct sim *s, struct sim_call c)
+{
+    struct sink_env env = {.user = s};
+    enum err error = to_outside(&env, c.call->event, &c.call->member, 1, &c.call->result, c.rule);
+    if (!*s->dead) /* nobody is left to hear of it */
+        outside_end(c.call, error);
+}
+
+static void begin_call(struct sink_env *env, struct outside_call *call, size_t rule)
+{
+    struct sim *s = env->user;
+    struct sim_call c = {call, rule};
+    HOLDS(s, s->call_count < SIM_CALLS_MAX, "%zu calls are under way", s->call_count);
+    if (sim_chance(s, 3))
+        end_call(s, c);
+    else
+        s->calls[s->call_count++] = c;
+}
+
+bool sim_end_call(struct sim *s)
+{
+    if (s->call_count == 0)
+        return false;
+    size_t i = rand_below(&s->rand, s->call_count);
+    struct sim_call c = s->calls[i];
+    s->calls[i] = s->calls[--s->call_count];
+    end_call(s, c);
+    return s->call_count > 0;
+}
+
+#define OUTSIDE(name, rule)                                                                        \
+    static void name(struct sink_env *env, struct outside_call *call)                              \
+    {                                                                                              \
+        begin_call(env, call, rule);                                                               \
+    }
+OUTSIDE(call_mailer, RULE_MAILER)
+OUTSIDE(call_texter, RULE_TEXTER)
+
 #define SINK(name, how, rule)                                                                      \
     static enum err name(struct sink_env *env, const struct event *e, const uint64_t *members,     \
                          size_t n, struct sink_result *result)                                     \
@@ -186,8 +225,6 @@ SINK(sink_timelines, to_views, RULE_TIMELINES)
 SINK(sink_backfill, to_views, RULE_BACKFILL)
 SINK(sink_forget, to_views, RULE_FORGET)
 SINK(sink_cleanup, to_views, RULE_CLEANUP)
-SINK(sink_mailer, to_outside, RULE_MAILER)
-SINK(sink_texter, to_outside, RULE_TEXTER)
 SINK(sink_alarm, to_outside, RULE_ALARM)
 
 #define TX_SINK(name, rule)                                                                        \
@@ -317,8 +354,8 @@ const struct rule sim_rule_table[RULE_COUNT] = {
             .consumer = "mailer",
             .on = EVENT_FOLLOW_CREATED,
             .audience = TO_ACTOR,
-            .sink = sink_mailer,
-            .lane = LANE_SMALL,
+            .outside = call_mailer,
+            .lane = LANE_OUTSIDE,
             .batch = 1,
             .priority = PRIORITY_CRITICAL,
             .effect = EFFECT_OUTSIDE,
@@ -332,8 +369,8 @@ const struct rule sim_rule_table[RULE_COUNT] = {
             .consumer = "texter",
             .on = EVENT_POST_EDITED,
             .audience = TO_ACTOR,
-            .sink = sink_texter,
-            .lane = LANE_SMALL,
+            .outside = call_texter,
+            .lane = LANE_OUTSIDE,
             .batch = 1,
             .priority = PRIORITY_NORMAL,
             .effect = EFFECT_OUTSIDE,

@@ -24,8 +24,9 @@ enum {
     REST_MS = 4 * 3600 * 1000, /* to come to rest, at most */
     STEPS_MAX = 200 * 1000,    /* in all: whoever has nothing to do must sleep */
     CHAOS_PER_SPAN = 60,
-    SAVE_EVERY_MS = 600 * 1000, /* the views, whatever else happens */
-    ROUNDS_MAX = 12,            /* of decisions about dead letters, once the faults are gone */
+    SAVE_EVERY_MS = 600 * 1000,  /* the views, whatever else happens */
+    CALL_EVERY_US = 1000 * 1000, /* a call outside ends about so often */
+    ROUNDS_MAX = 12,             /* of decisions about dead letters, once the faults are gone */
 };
 
 /* Seeds that once found something. They run first, each time. */
@@ -43,6 +44,8 @@ enum step {
     STEP_WATERMARK,
     STEP_REPLAYS,
     STEP_SAMPLE,
+    STEP_OUTSIDE,
+    STEP_CALLS, /* one of those outside ends */
     STEP_WORKER,
     STEP_COUNT = STEP_WORKER + WORKERS_MAX
 };
@@ -62,7 +65,8 @@ static void wake(void *ctx, enum engine_sleeper who)
     static const int first[] = {[ENGINE_RELAY] = STEP_RELAY,
                                 [ENGINE_WORKERS] = STEP_WORKER,
                                 [ENGINE_RECORDER] = STEP_RECORDER,
-                                [ENGINE_REPLAYS] = STEP_REPLAYS};
+                                [ENGINE_REPLAYS] = STEP_REPLAYS,
+                                [ENGINE_OUTSIDE] = STEP_OUTSIDE};
     int n = who == ENGINE_WORKERS ? a->workers : 1;
     for (int i = first[who]; i < first[who] + n; i++) {
         int64_t soon_us = a->s.clock.mono_us + (int64_t)rand_below(&a->s.rand, 60);
@@ -266,6 +270,11 @@ static int64_t run_step(struct agenda *a, int step)
         return engine_replay_step(s->engine);
     case STEP_SAMPLE:
         return engine_sample_step(s->engine);
+    case STEP_OUTSIDE:
+        return engine_outside_step(s->engine);
+    case STEP_CALLS:
+        (void)sim_end_call(s);
+        return now_us + (int64_t)rand_below(&s->rand, 2 * CALL_EVERY_US);
     default:
         return engine_worker_step(s->engine);
     }
@@ -297,7 +306,7 @@ static void take_step(struct agenda *a, int step)
     set_time(&s->clock, a->due_us[step]);
     HOLDS(s, s->totals.steps++ < STEPS_MAX, "%s never rests",
           (const char *[]){"writing", "chaos", "operating", "saving", "the relay", "the recorder",
-                           "the watermark", "replays", "samples",
+                           "the watermark", "replays", "samples", "outside", "calls",
                            "a worker"}[step < STEP_WORKER ? step : STEP_WORKER]);
     a->due_us[step] = INT64_MAX; /* a wake-up during the step counts */
     int64_t again_us = run_step(a, step);
