@@ -247,6 +247,26 @@ static void test_a_list_in_the_data(void **state)
     assert_int_equal(happened[12], 0);
 }
 
+/* Of a page one call failed and one is unknown: what is unknown decides. */
+static void test_unknown_comes_before_failed(void **state)
+{
+    (void)state;
+    static char list[] = "{\"to\":[\"1\",\"2\",\"3\"]}";
+    assert_int_equal(db_write(&w.db, emit_listed, list, NULL), OK);
+    run();
+    assert_int_equal(open_count, 3);
+    for (size_t i = 0; i < 3; i++) /* whichever was begun first */
+        if (open_calls[i]->member == 1) {
+            end_call(i, ERR_UNAVAILABLE);
+            break;
+        }
+    end_call(open_calls[0]->member == 2 ? 0 : 1, ERR_UNKNOWN_COMMIT);
+    end_call(0, OK);
+    run();
+    assert_int_equal(dead(), 1);
+    assert_int_equal(happened[3], 1);
+}
+
 /* Random endings, errors, lost replies and crashes: nobody is reached twice, and nobody less than
  * once without a dead letter that says so. */
 static void test_random_histories(void **state)
@@ -319,6 +339,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_failures_are_tried_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_unknown_is_never_repeated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_list_in_the_data, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_unknown_comes_before_failed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_random_histories, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
