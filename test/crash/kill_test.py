@@ -35,6 +35,7 @@ ELSEWHERE = {
     "retry_test.py": ("record_before_commit", "record_after_commit", "retry_before_publish", "retry_after_done"),
     "dead_letter_test.py": ("redrive_between_slices",),
     "replay_test.py": ("replay_before_begin", "replay_before_save", "replay_after_save", "rebuild_between_slices"),
+    "timer_test.py": ("timer_before_fire", "timer_after_fire"),
 }
 NOT_YET = ("dedup_after_claim", "dedup_before_confirm")
 
