@@ -145,8 +145,8 @@ static void set_up(struct request *r)
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, (long)DNS_KEEP_S);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
-    /* Over TLS a connection may carry many at a time: better than one more of them. Without, waiting
-     * to find out would put one request behind the other. */
+    /* Over TLS a connection may carry many at a time: better than one more of them. Without TLS,
+     * waiting to find out would put one request behind the other. */
     if (strncmp(r->text.ptr + r->url_at, "https:", 6) == 0)
         curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
 }

@@ -145,7 +145,8 @@ static void a_lost_answer_to_commit_is_looked_up(void **state)
     assert_int_equal(add(w, &a), OK);
     assert_int_equal(lossy_proxy_lost(w->proxy), 1);
     /* It had committed: run again, its own row would have been in the way. A job may run again
-     * before its COMMIT, when its event's id is older than the transaction by the server's clock. */
+     * before its COMMIT, when its event's id is older than the transaction by the server's
+     * clock. */
     assert_true(a.runs >= 1);
     assert_int_equal(w->told, 1);
     assert_int_equal(accounts_in_truth(w), 1);
