@@ -3,8 +3,8 @@
  * A timer is set in the transaction that causes it and cancelled in one that makes it void, so it
  * holds exactly while its reason does. When it is due, one transaction takes its row and emits its
  * event (outbox_emit): it fires once, whatever crashes. From there on it is an event like any
- * other, with rules, lanes, retries and replays. Timers fire in the order of their due times, which are
- * wall-clock milliseconds of the store's clock. One that waits costs a row.
+ * other, with rules, lanes, retries and replays. Timers fire in the order of their due times, which
+ * are wall-clock milliseconds of the store's clock. One that waits costs a row.
  *
  * Of a type and key there is one timer: the account of a digest, the delivery of a fallback. */
 #pragma once
