@@ -50,7 +50,6 @@ enum err pg_writers_submit(struct db *db, struct db_job *job)
 {
     struct pg_writers *all = &pg_of(db)->writers;
     job->next = NULL;
-    job->events = (struct event_list){0};
     job->result = OK;
     job->detail[0] = '\0';
 

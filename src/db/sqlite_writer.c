@@ -41,7 +41,6 @@ enum err writer_submit(struct db *db, struct db_job *job)
 {
     struct writer *w = &sqlite_of(db)->writer;
     job->next = NULL;
-    job->events = (struct event_list){0};
     job->result = OK;
     job->detail[0] = '\0';
 

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <uv.h>
 
+#include "base/sync.h"
 #include "net/exchange.h"
 #include "net/http.h"
 
@@ -51,7 +52,7 @@ struct loop {
     uv_tcp_t listener;
     uv_pipe_t control;
     bool has_listener, has_control;
-    pthread_t thread;
+    struct thread thread;
 
     struct conn_list conns[CONN_STATES];
     size_t conn_count; /* those in uv_close, too */

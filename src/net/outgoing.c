@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/sync.h"
 
 enum {
     POLL_MS = 1000,
@@ -39,7 +40,7 @@ struct request {
 struct outgoing {
     struct outgoing_config config;
     CURLM *multi;
-    pthread_t thread;
+    struct thread thread;
     pthread_mutex_t lock;
     struct request *queued, **queued_last; /* under the lock */
     struct request *spare;                 /* under the lock */
@@ -348,7 +349,7 @@ struct outgoing *outgoing_new(const struct outgoing_config *config)
     curl_multi_setopt(o->multi, CURLMOPT_MAX_HOST_CONNECTIONS, (long)config->per_host_max);
     curl_multi_setopt(o->multi, CURLMOPT_MAXCONNECTS, (long)config->connections_max);
     pthread_mutex_init(&o->lock, NULL);
-    if (pthread_create(&o->thread, NULL, run, o) == 0)
+    if (thread_start(&o->thread, "outgoing", run, o))
         return o;
     curl_multi_cleanup(o->multi);
     free(o);
@@ -361,7 +362,7 @@ void outgoing_free(struct outgoing *o)
         return;
     atomic_store(&o->stop, true);
     (void)curl_multi_wakeup(o->multi);
-    pthread_join(o->thread, NULL);
+    thread_join(&o->thread);
     while (o->spare) {
         struct request *r = o->spare;
         o->spare = r->next;

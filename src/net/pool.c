@@ -2,13 +2,12 @@
  * lock is not what they wait for. */
 #include "net/pool.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/sync.h"
 
 struct pool {
     pthread_mutex_t lock;
@@ -18,7 +17,7 @@ struct pool {
     bool stopping;
     unsigned thread_count;
     char name[12];
-    pthread_t threads[];
+    struct thread threads[];
 };
 
 static void *run_tasks(void *arg)
@@ -54,17 +53,12 @@ struct pool *pool_new(unsigned threads, size_t queue_max, const char *name)
     p->queue_max = queue_max;
     snprintf(p->name, sizeof p->name, "%s", name);
 
-    sigset_t all, before;
-    sigfillset(&all); /* signals are for the thread that wires the program */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (unsigned i = 0; i < threads; i++) {
-        CHECK(pthread_create(&p->threads[i], NULL, run_tasks, p) == 0);
         char thread_name[16];
         snprintf(thread_name, sizeof thread_name, "%s-%u", p->name, i % 1000);
-        pthread_setname_np(p->threads[i], thread_name);
+        CHECK(thread_start(&p->threads[i], thread_name, run_tasks, p));
         p->thread_count++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return p;
 }
 
@@ -103,7 +97,7 @@ void pool_free(struct pool *p)
     pthread_cond_broadcast(&p->work);
     pthread_mutex_unlock(&p->lock);
     for (unsigned i = 0; i < p->thread_count; i++)
-        pthread_join(p->threads[i], NULL);
+        thread_join(&p->threads[i]);
     pthread_cond_destroy(&p->work);
     pthread_mutex_destroy(&p->lock);
     free(p);

@@ -1,6 +1,5 @@
 /* The server: N loops that share a port, and the control socket on the first of them. It owns the
  * loops' threads; a loop itself may live a little longer (see loop.c). */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -43,20 +42,11 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* Signals are for the thread that wires the program; a write to a closed socket must not end it. */
-static int start_thread(struct loop *loop)
+static bool start_thread(struct loop *loop)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int r = pthread_create(&loop->thread, NULL, run_thread, loop);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (r == 0) {
-        char name[16];
-        snprintf(name, sizeof name, "http-%u", loop->index);
-        pthread_setname_np(loop->thread, name);
-    }
-    return r;
+    char name[16];
+    snprintf(name, sizeof name, "http-%u", loop->index % 1000);
+    return thread_start(&loop->thread, name, run_thread, loop);
 }
 
 static enum err add_loop(struct http_server *s, const struct http_config *config, char why[WHY_MAX])
@@ -109,7 +99,7 @@ enum err http_server_start(const struct http_config *config, struct http_server 
     while (e == OK && s->loop_count < checked.loops)
         e = add_loop(s, &checked, why);
     while (e == OK && s->thread_count < s->loop_count) {
-        if (start_thread(s->loops[s->thread_count]) != 0) {
+        if (!start_thread(s->loops[s->thread_count])) {
             snprintf(why, WHY_MAX, "cannot start a thread");
             e = ERR_UNAVAILABLE;
             break;
@@ -138,7 +128,7 @@ void http_server_stop(struct http_server *s, int64_t grace_ms)
         loop_stop(s->loops[i], grace_ms);
     for (unsigned i = 0; i < s->loop_count; i++) {
         if (i < s->thread_count)
-            pthread_join(s->loops[i]->thread, NULL);
+            thread_join(&s->loops[i]->thread);
         else
             loop_run(s->loops[i]); /* its thread never began: its handles are closed from here */
     }

@@ -17,10 +17,7 @@
 #include "base/check.h"
 #include "base/sync.h"
 
-#define ERR_ONE(name, cls, http, title) +1
-enum { ERR_KINDS = 0 ERR_TABLE(ERR_ONE) };
-#undef ERR_ONE
-_Static_assert((int)ERR_KINDS <= (int)BREAKER_REASONS,
+_Static_assert((int)ERR_COUNT <= (int)BREAKER_REASONS,
                "every kind of error has a count of its own");
 
 static enum breaker_state state_of(struct breaker *b)
@@ -64,7 +61,7 @@ static bool judge(struct breaker *b, int64_t now_us, int64_t now_ms)
     if (total < BREAKER_MIN || !atomic_load(&b->any_failed) || b->key_count < BREAKER_KEYS)
         return false;
     int worst = 1;
-    for (int i = 2; i < ERR_KINDS; i++) {
+    for (int i = 2; i < ERR_COUNT; i++) {
         if (b->failed[i] > b->failed[worst])
             worst = i;
     }
@@ -167,7 +164,7 @@ void breaker_unused(struct breaker *b)
 static bool count(struct breaker *b, enum err result, uint32_t n, uint64_t key, int64_t now_us,
                   int64_t now_ms)
 {
-    CHECK((unsigned)result < ERR_KINDS);
+    CHECK((unsigned)result < ERR_COUNT);
     if (!result && state_of(b) == BREAKER_CLOSED && !atomic_load(&b->any_failed) &&
         now_us - atomic_load(&b->window_us) < BREAKER_WINDOW_US) {
         atomic_fetch_add(&b->total, n);

@@ -44,7 +44,6 @@ bool commit_queue_push(struct commit_queue *h, const struct event *e, int64_t no
             atomic_store_explicit(&h->front, e->id, memory_order_relaxed);
         atomic_store(&h->pushed, pushed + 1);
     }
-    atomic_fetch_add_explicit(&h->offered_count, 1, memory_order_relaxed);
     atomic_store_explicit(&h->offered, e->id, memory_order_release);
     return true;
 }

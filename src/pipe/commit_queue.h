@@ -28,7 +28,6 @@ struct commit_queue {
     _Atomic uint64_t missed;              /* id of the last event dropped; 0: none */
     _Atomic uint64_t missed_first;        /* of those the relay has not read yet, about; 0: none */
     _Atomic uint64_t offered;             /* id of the last event offered */
-    _Atomic uint64_t offered_count;
     _Alignas(64) _Atomic uint64_t popped; /* the consumer's */
     _Atomic uint64_t front; /* id of the oldest waiting one, for the age; may be stale */
 };

@@ -10,9 +10,7 @@
 
 #include "pipe/retry.h"
 
-#define ERR_ONE(name, cls, http, title) +1
-enum { REPORTS_A_STEP = 256, ERR_KINDS = 0 ERR_TABLE(ERR_ONE) };
-#undef ERR_ONE
+enum { REPORTS_A_STEP = 256 };
 
 void outcomes_begin(struct outcomes *o, enum lane lane, int64_t now_us, int64_t now_ms)
 {
@@ -294,7 +292,7 @@ static bool item_of(const struct engine *g, const struct bus_message *m, struct 
     const struct rule *rule = &g->rules[m->rule];
     const struct bus_report *r = &m->report;
     bool splits = rule_splits(rule) && m->cursor.part == AUDIENCE_ALL && !is_retry(m->kind);
-    if (r->kind == REPORT_NONE || r->kind > REPORT_FAILED || r->error >= ERR_KINDS ||
+    if (r->kind == REPORT_NONE || r->kind > REPORT_FAILED || r->error >= ERR_COUNT ||
         (r->kind == REPORT_FAILED && r->error == OK) || (r->kind == REPORT_SPLIT && !splits))
         return false;
     *item = *m;

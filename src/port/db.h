@@ -154,7 +154,6 @@ struct db_job {
     void (*done)(struct db_job *job, enum err result, const char *detail);
     struct db_statement first;
     struct db_job *next;        /* the driver's */
-    struct event_list events;   /* the driver's: of the run that counts */
     enum err result;            /* the driver's */
     char detail[TX_DETAIL_MAX]; /* the driver's */
 };

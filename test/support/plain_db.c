@@ -97,7 +97,6 @@ static enum err plain_submit(struct db *db, struct db_job *job)
     struct plain_db *p = plain_of(db);
     CHECK(!p->busy);
     job->next = NULL;
-    job->events = (struct event_list){0};
     job->detail[0] = '\0';
     if (p->faults.dead || p->stopped)
         return ERR_STOPPING;

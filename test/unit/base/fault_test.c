@@ -85,7 +85,7 @@ static void test_names(void **state)
 {
     (void)state;
     assert_string_equal(fault_name(FAULT_db_before_commit), "db_before_commit");
-    assert_string_equal(fault_name((enum fault_point)(FAULT_COUNT - 1)), "dedup_before_confirm");
+    assert_string_equal(fault_name((enum fault_point)(FAULT_COUNT - 1)), "timer_after_fire");
 }
 
 /* ---- failing deliveries ---- */

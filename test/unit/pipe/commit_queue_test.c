@@ -53,7 +53,6 @@ static void a_full_queue_drops_and_says_up_to_where(void **state)
     assert_int_equal(commit_queue_waiting(&h), 3);
     assert_int_equal(h.missed, 5);
     assert_int_equal(h.offered, 5);
-    assert_int_equal(h.offered_count, 5);
     commit_queue_pop(&h, 1);
     push(&h, 6); /* there is room again: what was missed stays missed */
     assert_int_equal(commit_queue_at(&h, 2)->event.id, 6);
@@ -77,7 +76,6 @@ static void an_event_told_twice_is_taken_once(void **state)
     push(&h, 2);
     push(&h, 1);
     assert_int_equal(commit_queue_waiting(&h), 2);
-    assert_int_equal(h.offered_count, 2);
     commit_queue_done(&h);
 }
 
