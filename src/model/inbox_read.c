@@ -121,9 +121,9 @@ static enum err read_items(struct tx *tx, void *arg)
     return inbox_items(tx, s->account, s->groups, s->n, s->arena, s->items, &s->count);
 }
 
-static bool is_same_ms(uint64_t a, uint64_t b)
+static bool is_same_event(uint64_t a, uint64_t b)
 {
-    return id_time_ms(a) == id_time_ms(b);
+    return ((a ^ b) & ~NODE_MASK) == 0;
 }
 
 static int by_position(const void *a, const void *b)
@@ -132,7 +132,7 @@ static int by_position(const void *a, const void *b)
     return x->position < y->position ? 1 : x->position > y->position ? -1 : 0;
 }
 
-/* Where the views have it, or, in the same millisecond, where truth has it. */
+/* Where the views have it, with the node that truth knows. */
 static void set_positions(struct inbox_item *items, size_t count, const struct inbox_entry *entries,
                           size_t n)
 {
@@ -142,7 +142,7 @@ static void set_positions(struct inbox_item *items, size_t count, const struct i
             at++;
         CHECK(at < n);
         uint64_t seen = entries[at].activity;
-        if (is_same_ms(seen, items[i].activity))
+        if (is_same_event(seen, items[i].activity))
             items[i].position = items[i].activity;
         else
             items[i].position = seen & NODE_MASK ? seen : seen | (items[i].activity & NODE_MASK);
