@@ -95,6 +95,8 @@ enum err job_create(struct tx *tx, struct job *job, int64_t now_ms)
                        "%d jobs are open, which is the limit: wait for one, or cancel one",
                        JOBS_OPEN_MAX);
     job->id = id_next(tx->ids);
+    if (job->last > job->id) /* what comes later is no part of it, however a clock jumps */
+        job->last = job->id;
     job->state = JOB_RUNNING;
     job->counts = (struct job_counts){0};
     job->created_ms = job->changed_ms = now_ms;

@@ -30,9 +30,9 @@ enum {
 };
 
 /* Seeds that once found something. They run first, each time. */
-static const uint64_t regressions[] = {2,   5,   34,   47,   54,   78,   87,   97,
-                                       106, 122, 129,  162,  180,  253,  350,  397,
-                                       551, 828, 1002, 1179, 1533, 1716, 1858, 2974};
+static const uint64_t regressions[] = {2,   5,    34,   47,   54,   78,   87,  97,  106,
+                                       122, 129,  162,  180,  244,  253,  350, 397, 551,
+                                       828, 1002, 1179, 1533, 1716, 1858, 2974};
 
 enum step {
     STEP_WRITE,
