@@ -242,7 +242,7 @@ void str_base64url(const uint8_t *bytes, size_t n, char *out)
 
 static int base64url_digit(char c)
 {
-    const char *at = memchr(base64url_alphabet, c, 64);
+    const char *at = c ? strchr(base64url_alphabet, c) : NULL;
     return at ? (int)(at - base64url_alphabet) : -1;
 }
 

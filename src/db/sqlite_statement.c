@@ -381,7 +381,9 @@ void sqlite_tx_begin(struct sqlite_tx *tx, struct sqlite_db *db, struct connecti
 
 enum err sqlite_tx_end(struct sqlite_tx *tx, enum err result)
 {
-    while (tx->open)
-        close_rows(tx->open);
+    for (struct statement *s = tx->open, *next; s; s = next) {
+        next = s->open_next;
+        close_rows(s);
+    }
     return tx->poison ? tx->poison : result;
 }

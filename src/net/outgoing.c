@@ -248,8 +248,8 @@ static void end_finished(struct outgoing *o)
 
 static void end_all(struct outgoing *o)
 {
-    while (o->newest) {
-        struct request *r = o->newest;
+    for (struct request *r = o->newest, *older; r; r = older) {
+        older = r->older;
         enum err e = meaning_of(r, CURLE_ABORTED_BY_CALLBACK);
         curl_multi_remove_handle(o->multi, r->easy);
         take_out(r);

@@ -391,7 +391,10 @@ void outside_init(struct outside *o)
 
 void outside_done(struct outside *o)
 {
-    while (o->newest) /* calls that are under way will never be heard of */
-        item_free(o->newest);
+    /* Calls that are under way will never be heard of. */
+    for (struct outside_item *item = o->newest, *older; item; item = older) {
+        older = item->older;
+        free(item);
+    }
     pthread_mutex_destroy(&o->lock);
 }
