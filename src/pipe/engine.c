@@ -211,7 +211,7 @@ void engine_wake_up(struct engine *g, enum engine_sleeper who)
     _Atomic bool *asleep = &g->asleep[who];
     if (atomic_load(asleep) && atomic_exchange(asleep, false) && g->wake)
         g->wake(g->wake_ctx, who);
-    if (who == ENGINE_WORKERS) /* whoever says so does not know which pool the work is for */
+    if (who == ENGINE_WORKERS) /* callers do not know which pool the work is for */
         engine_wake_up(g, ENGINE_OUTSIDE);
 }
 

@@ -47,12 +47,6 @@ enum err timer_cancel(struct tx *tx, enum event_type type, uint64_t key, bool *w
     return e;
 }
 
-enum err timer_find(struct tx *tx, enum event_type type, uint64_t key, int64_t *due_ms)
-{
-    return tx_get_i64(tx, "SELECT due_at FROM timers WHERE type = $1 AND key = $2",
-                      DB_ARGS(DB_TEXT(str_of(event_wire_name(type))), DB_I64(key)), due_ms);
-}
-
 /* ---- firing ---- */
 
 struct due_timer {
@@ -66,7 +60,6 @@ struct due_timer {
 struct firing {
     int64_t now_ms;
     size_t count;
-    int64_t next_ms; /* of those that are not due yet; INT64_MAX: there are none */
     struct due_timer due[FIRE_AT_ONCE];
 };
 

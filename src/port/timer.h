@@ -15,5 +15,3 @@
 enum err timer_set(struct tx *tx, const struct event *e, uint64_t key, int64_t due_ms);
 /* *waited: there was one, and it will not fire. NULL: nobody asks. */
 enum err timer_cancel(struct tx *tx, enum event_type type, uint64_t key, bool *waited);
-/* ERR_NOT_FOUND: none waits. */
-enum err timer_find(struct tx *tx, enum event_type type, uint64_t key, int64_t *due_ms);
