@@ -12,6 +12,7 @@ NAMES = ("postgres", "redis", "rabbitmq")
 AUTHORS, POSTER_FOLLOWERS = 20, 5
 # So few that a node knows them: whom it believes without asking the store it believes for a second and a half only.
 POSTERS, READERS = 200, 200
+MEMBERS = 64  # of the busy group: the first posters
 ENTRIES = 200  # in each timeline before anything is measured
 CARD_BYTES = 150
 CONNECTIONS, DATABASE_CLIENTS, CLIENT_THREADS = 64, 32, 2
@@ -29,8 +30,17 @@ INSERT INTO follows (follower_id, followee_id, created_at)
   SELECT pg_temp.id(f), pg_temp.id({followers} + a), 0 FROM generate_series(0, {followers} - 1) f, generate_series(0, {authors} - 1) a
   UNION ALL SELECT pg_temp.id((p * {each} + k) % {followers}), pg_temp.id({followers} + {authors} + p), 0
   FROM generate_series(0, {posters} - 1) p, generate_series(0, {each} - 1) k;
+INSERT INTO groups (id, kind, name, created_by, seq, member_count)
+  VALUES (pg_temp.id(1), 0, 'birds', pg_temp.id({followers} + {authors}), {members}, {members});
+INSERT INTO group_members (group_id, account_id, role, joined_seq, joined_id, read_seq, read_count)
+  SELECT pg_temp.id(1), pg_temp.id({followers} + {authors} + i), CASE i WHEN 0 THEN 0 ELSE 2 END, i + 1, pg_temp.id(i + 2), i + 1, 0
+  FROM generate_series(0, {members} - 1) i;
+INSERT INTO group_log (group_id, seq, kind, author_id, subject_id, messages, created_at)
+  SELECT pg_temp.id(1), i + 1, 4, m.id, m.id, 0, 0
+  FROM generate_series(0, {members} - 1) i CROSS JOIN LATERAL (SELECT pg_temp.id({followers} + {authors} + i) AS id) m;
 ANALYZE;
 """
+GROUP = 60000000001 << 22
 PEER_SCHEMA = """
 CREATE TABLE accounts (id bigint PRIMARY KEY, post_count bigint NOT NULL DEFAULT 0);
 CREATE TABLE posts (id bigint PRIMARY KEY, author_id bigint NOT NULL, caption text NOT NULL, delivery int NOT NULL,
@@ -45,6 +55,22 @@ BEGIN;
 UPDATE accounts SET post_count = post_count + 1 WHERE id = :author;
 INSERT INTO posts (id, author_id, caption, delivery) VALUES (:id, :author, '{caption}', 0);
 INSERT INTO outbox (id, type, version, payload) VALUES (:id, 'post.created', 1, '{payload}');
+COMMIT;
+"""
+PEER_GROUP = """
+CREATE TABLE groups (id bigint PRIMARY KEY, seq bigint NOT NULL DEFAULT 0, messages bigint NOT NULL DEFAULT 0, last_id bigint NOT NULL DEFAULT 0);
+CREATE TABLE group_members (group_id bigint, account_id bigint, read_seq bigint NOT NULL DEFAULT 0, PRIMARY KEY (group_id, account_id));
+CREATE TABLE group_log (group_id bigint, seq bigint, author_id bigint NOT NULL, body text, created_at bigint NOT NULL, PRIMARY KEY (group_id, seq));
+INSERT INTO groups VALUES (1);
+INSERT INTO group_members SELECT 1, g FROM generate_series(1, {members}) g;
+"""
+PEER_MESSAGE = """\\set author random(1, {members})
+\\set id random(1, 9000000000000000000)
+BEGIN;
+UPDATE groups SET seq = seq + 1, messages = messages + 1, last_id = greatest(last_id, :id) WHERE id = 1 RETURNING seq \\gset
+INSERT INTO group_log VALUES (1, :seq, :author, '{caption}', 0);
+UPDATE group_members SET read_seq = :seq WHERE group_id = 1 AND account_id = :author;
+INSERT INTO outbox (id, type, version, payload) VALUES (:id, 'group.message', 1, '{payload}');
 COMMIT;
 """
 PAYLOAD = '{"actor":"1234567890123456789","object":"1234567890123456789","value":0}'
@@ -98,15 +124,15 @@ def spent_us(roots):
 # ---- the servers and the nodes ----
 
 class Node:
-    def __init__(self, cluster, number):
+    def __init__(self, cluster, number, level="warn"):
         self.data = cluster.folder / f"node{number}"
         self.log = cluster.folder / f"node{number}.log"
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
         words = [cluster.program, "serve", "--data", self.data, "--listen", f"127.0.0.1:{self.port}", "--db", cluster.urls["postgres"],
-                 "--views", cluster.urls["redis"], "--bus", cluster.urls["rabbitmq"], "--log-level", "warn",
-                 "--celebrity-threshold", "1000000000", "--celebrity-adaptive", "off", "--rate-write", "0"]
+                 "--views", cluster.urls["redis"], "--bus", cluster.urls["rabbitmq"], "--log-level", level,
+                 "--celebrity-threshold", "1000000000", "--celebrity-adaptive", "off", "--rate-write", "0", "--group-rate", "0"]
         with open(self.log, "w") as log:
             self.process = subprocess.Popen([str(w) for w in words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(self.is_ready, "a node to be ready")
@@ -146,7 +172,7 @@ class Node:
 class Cluster:
     """Servers, nodes and a world. Everything ends with it."""
 
-    def __init__(self, program, followers):
+    def __init__(self, program, followers, awake=True):
         self.program, self.followers = program, followers
         self.nodes, self.urls = [], {}
         self.entries = 0  # in the peer's timelines, as in ours
@@ -161,22 +187,23 @@ class Cluster:
             self.write_world()
             self.add_node()
             wait_until(lambda: self.nodes[0].metric("fantail_views_trusted") == 1, "the views to be loaded")
-            say("waking everybody")
+            say("waking all timelines")
             words = ["key", "create", "--scope", "act", "--name", "bench", "--data", self.nodes[0].data]
             self.key = run([self.program, *words]).strip()
-            self.wake_everybody()
+            if awake:
+                self.wake_everybody()
         except BaseException:
             self.close()
             raise
 
     def build_peers(self):
         flags = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-pthread", f"-I{ROOT / 'src'}"]
-        base = [ROOT / "src" / "base" / f"{name}.c" for name in ("clock", "hist", "check", "log", "str", "buf", "json_out")]
+        base = [ROOT / "src" / "base" / f"{name}.c" for name in ("clock", "hist", "log", "str", "buf", "json_out", "sync", "id")]
         run(["cc", *flags, "-o", self.folder / "redis_peer", ROOT / "bench/peers/redis_peer.c"])
-        run(["cc", *flags, "-o", self.folder / "http_load", ROOT / "bench/peers/http_load.c", ROOT / "src/bench/http_load.c", *base])
+        run(["cc", *flags, "-o", self.folder / "http_load", ROOT / "bench/peers/http_load.c", ROOT / "src/bench/load.c", *base])
 
-    def add_node(self):
-        self.nodes.append(Node(self, len(self.nodes) + 1))
+    def add_node(self, **options):
+        self.nodes.append(Node(self, len(self.nodes) + 1, **options))
         wait_until(lambda: self.total("fantail_node_leads") == 1, "a leader")
 
     def drop_node(self):
@@ -186,9 +213,9 @@ class Cluster:
         """Rows straight into truth, before there is a node: the leader's first act is to load the views from there."""
         say(f"writing {self.followers * AUTHORS + POSTERS * POSTER_FOLLOWERS:,} follows")
         run([self.program, "migrate", "--db", self.urls["postgres"], "--data", self.folder / "none"])
-        self.sql(self.urls["postgres"], WORLD.format(followers=self.followers, authors=AUTHORS, posters=POSTERS, each=POSTER_FOLLOWERS,
+        self.sql(self.urls["postgres"], WORLD.format(followers=self.followers, authors=AUTHORS, posters=POSTERS, each=POSTER_FOLLOWERS, members=MEMBERS,
                                                      now_ms=int(time.time() * 1000)))
-        files = (("followers", "follower", self.followers), ("readers", "follower", READERS), ("posters", "poster", POSTERS))
+        files = (("followers", "follower", self.followers), ("readers", "follower", READERS), ("posters", "poster", POSTERS), ("members", "poster", MEMBERS))
         for name, first, count in files:
             (self.folder / name).write_text("".join(f"@{first}{i}\n" for i in range(count)))
 
@@ -337,8 +364,8 @@ def http_load(cluster, what, seconds, strict=True):
 
     def one(node):
         share = CONNECTIONS // len(cluster.nodes)
-        file = cluster.folder / {"post": "posters", "feed": "readers", "anew": "readers"}.get(what, what)
-        kind = what if what in ("post", "anew") else "feed"
+        file = cluster.folder / {"post": "posters", "feed": "readers", "anew": "readers", "message": "members"}.get(what, what)
+        kind = {"post": "post", "anew": "anew", "message": GROUP}.get(what, "feed")
         results.append(json.loads(run([cluster.folder / "http_load", node.port, share, seconds, kind, cluster.key, file])))
 
     threads = [threading.Thread(target=one, args=(node,)) for node in cluster.nodes]
@@ -381,9 +408,9 @@ def measure_feed(cluster, rounds, seconds):
     return meter, anew, {"feed_bytes": got["bytes"], "feed_p99_ms": statistics.median(p99), "feed_kept": kept[0] / max(sum(kept), 1)}
 
 
-def pgbench(cluster, seconds):
+def pgbench(cluster, seconds, text=PEER_POST):
     script = cluster.folder / "post.sql"
-    script.write_text(PEER_POST.format(posters=POSTERS, caption=CAPTION, payload=PAYLOAD))
+    script.write_text(text.format(posters=POSTERS, members=MEMBERS, caption=CAPTION, payload=PAYLOAD))
     out = run(["pgbench", "-n", "-M", "prepared", "-c", DATABASE_CLIENTS, "-j", CLIENT_THREADS, "-T", seconds, "-f", script,
                peer_database(cluster)])
     return float(next(line.split()[2] for line in out.splitlines() if line.startswith("tps = ")))
@@ -393,14 +420,16 @@ def peer_database(cluster):
     return cluster.urls["postgres"].rsplit("/", 1)[0] + "/peer"
 
 
-def measure_post(cluster, rounds, seconds):
+def measure_writes(cluster, rounds, seconds, what, script):
+    """Posts, or messages of one busy group, against pgbench with the same rows."""
     meter, drains = Meter(cluster), []
+    cluster.sql(cluster.urls["postgres"], "DROP DATABASE IF EXISTS peer")
     cluster.sql(cluster.urls["postgres"], "CREATE DATABASE peer")
-    cluster.sql(peer_database(cluster), PEER_SCHEMA.format(posters=POSTERS))
+    cluster.sql(peer_database(cluster), (PEER_SCHEMA + PEER_GROUP).format(posters=POSTERS, members=MEMBERS))
     p99 = []
     for _ in range(rounds):
         with meter.spending() as counted:
-            got = http_load(cluster, "post", seconds)
+            got = http_load(cluster, what, seconds)
             began = time.monotonic()
             cluster.await_drained()
             drains.append(time.monotonic() - began)
@@ -408,10 +437,55 @@ def measure_post(cluster, rounds, seconds):
         meter.ours.append(got["per_s"])
         p99.append(got["p99_ms"])
         with meter.spending(peer=True) as counted:
-            meter.theirs.append(pgbench(cluster, seconds))
+            meter.theirs.append(pgbench(cluster, seconds, script))
             counted["units"] = meter.theirs[-1] * seconds
-        say(f"  posts: {meter.ours[-1]:,.0f}/s, PostgreSQL alone {meter.theirs[-1]:,.0f}/s")
-    return meter, {"post_p99_ms": statistics.median(p99), "post_drain_s": max(drains)}
+        say(f"  {what}s: {meter.ours[-1]:,.0f}/s, PostgreSQL alone {meter.theirs[-1]:,.0f}/s")
+    return meter, {f"{what}_p99_ms": statistics.median(p99), f"{what}_drain_s": max(drains)}
+
+
+# ---- loading ----
+
+def measure_load(cluster, rounds):
+    """Rows a second from truth into empty views, by the node that leads: accounts, follows in both directions, members."""
+    rows = int(cluster.sql(cluster.urls["postgres"], "SELECT (SELECT count(*) FROM accounts) + (SELECT count(*) FROM follows) "
+                                                     "+ (SELECT count(*) FROM group_members)"))
+    rates, cpu = [], []
+    for _ in range(rounds):
+        cluster.drop_node()
+        run(["redis-cli", "-p", cluster.redis_port, "flushall"])
+        before = {name: spent_us(pids) for name, pids in cluster.processes().items()}  # of the node: nothing yet
+        cluster.add_node(level="info")
+        wait_until(lambda: cluster.nodes[0].metric("fantail_views_trusted") == 1, "the views to be loaded")
+        loads = [json.loads(line) for line in cluster.nodes[0].log.read_text().splitlines() if '"the views are loaded"' in line]
+        rates.append(rows * 1000 / max(int(loads[-1]["took_ms"]), 1))
+        cpu.append({name: (spent_us(pids) - before[name]) / rows for name, pids in cluster.processes().items()})
+        say(f"  load: {rates[-1]:,.0f} rows/s of {rows:,}; µs a row: " + ", ".join(f"{k} {v:.1f}" for k, v in cpu[-1].items()))
+    spent = {f"load_us_{name}": statistics.median(c[name] for c in cpu) for name in cpu[0]}
+    return {**spent, "load_rows": rows, "load_per_s": statistics.median(rates), "load_per_s_worst": min(rates)}
+
+
+# ---- importing ----
+
+def measure_import(cluster, rounds):
+    """Rows a second by `fantail import` through the node: accounts, then follows by name."""
+    rates, cpu = [], []
+    for number in range(rounds):
+        people, follows = max(cluster.followers // 4, 50), 20
+        names = [f"imported{number}.{i}" for i in range(people)]
+        lines = [json.dumps({"type": "account", "username": name}) for name in names]
+        lines += [json.dumps({"type": "follow", "follower": names[i], "followee": names[(i + k * k) % people]})
+                  for i in range(people) for k in range(1, follows + 1)]
+        file = cluster.folder / "import.ndjson"
+        file.write_text("\n".join(lines) + "\n")
+        before = {name: spent_us(pids) for name, pids in cluster.processes().items()}
+        began = time.monotonic()
+        run([cluster.program, "import", file, "--data", cluster.nodes[0].data])
+        rates.append(len(lines) / (time.monotonic() - began))
+        cluster.await_drained()  # what the import leaves to be done is its cost, too
+        cpu.append({name: (spent_us(pids) - before[name]) / len(lines) for name, pids in cluster.processes().items()})
+        say(f"  import: {rates[-1]:,.0f} rows/s of {len(lines):,}; µs a row: " + ", ".join(f"{k} {v:.1f}" for k, v in cpu[-1].items()))
+    spent = {f"import_us_{name}": statistics.median(c[name] for c in cpu) for name in cpu[0]}
+    return {**spent, "import_per_s": statistics.median(rates), "import_per_s_worst": min(rates)}
 
 
 # ---- memory ----
@@ -436,7 +510,7 @@ PROCESSES = ("fantail", "redis", "postgres", "rabbitmq")
 
 def compare(program, rounds, seconds, followers, posts, parts):
     numbers = {"load_at_start": os.getloadavg()[0], "followers": followers, "cores": os.cpu_count()}
-    cluster = Cluster(program, followers)
+    cluster = Cluster(program, followers, awake=bool({"fanout", "feed", "post", "two"} & set(parts)))
     rows = []
 
     def add(name, work, unit, peer, meter, more=None):
@@ -444,7 +518,8 @@ def compare(program, rounds, seconds, followers, posts, parts):
         rows.append((work, unit, numbers[f"{name}_per_s"], peer, numbers[f"{name}_peer_per_s"]))
 
     try:
-        fill_timelines(cluster)
+        if {"fanout", "feed", "two"} & set(parts):
+            fill_timelines(cluster)
         if "fanout" in parts:
             add("fanout", f"{AUTHORS} authors × {followers:,} followers", "deliveries/s", "Redis, pipelined by 500",
                 measure_fan_out(cluster, rounds, posts), redis_memory(cluster))
@@ -453,8 +528,16 @@ def compare(program, rounds, seconds, followers, posts, parts):
             add("feed", f"GET /v1/feed, 20 items, {CONNECTIONS} connections", "pages/s", "Redis, ids and cards only", meter, more)
             add("anew", "… each page drawn anew", "pages/s", "Redis, ids and cards only", anew)
         if "post" in parts:
-            meter, more = measure_post(cluster, rounds, seconds)
+            meter, more = measure_writes(cluster, rounds, seconds, "post", PEER_POST)
             add("post", f"POST /v1/posts, durable, {CONNECTIONS} connections", "posts/s", f"PostgreSQL, {DATABASE_CLIENTS} clients", meter, more)
+        if "group" in parts:
+            meter, more = measure_writes(cluster, rounds, seconds, "message", PEER_MESSAGE)
+            add("group", f"one group, durable messages, {CONNECTIONS} connections", "messages/s", f"PostgreSQL, {DATABASE_CLIENTS} clients",
+                meter, more)
+        if "load" in parts:
+            numbers.update(measure_load(cluster, rounds))
+        if "import" in parts:
+            numbers.update(measure_import(cluster, rounds))
         if "two" in parts:
             add("two", "two nodes: the fan-out again", "deliveries/s", "one node", two_nodes(cluster, rounds, posts))
     finally:
@@ -464,7 +547,10 @@ def compare(program, rounds, seconds, followers, posts, parts):
 
 
 def print_spending(numbers):
-    names = [name for name in ("fanout", "feed", "anew", "post", "two") if f"{name}_ratio" in numbers]
+    for name, unit in (("load", "rows/s from truth into empty views"), ("import", "rows/s by fantail import")):
+        if f"{name}_per_s" in numbers:
+            print(f"{numbers[f'{name}_per_s']:,.0f} {unit}, worst round {numbers[f'{name}_per_s_worst']:,.0f}")
+    names = [name for name in ("fanout", "feed", "anew", "post", "group", "two") if f"{name}_ratio" in numbers]
     print(f"{'CPU µs a unit':<14}" + "".join(f"{p:>12}" for p in PROCESSES) + f"{'worst ratio':>14}")
     for name in names:
         if f"{name}_peer_us_redis" in numbers:

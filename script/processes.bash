@@ -58,7 +58,7 @@ check_first_port() {
     fi
 }
 
-# Prints the first of COUNT ports in a row that nobody uses. Scripts that run side by side have different process ids, so
+# Prints the first of COUNT ports in a row that are free. Scripts that run side by side have different process ids, so
 # they begin in different places and need not agree.
 free_ports() {
     local count=$1 blocks try first port free
@@ -110,7 +110,7 @@ await_end() {
         if [[ $began != "$(<"$home/began")" ]]; then
             return 0
         elif [[ $letter == [ZX] ]] && (($(find "/proc/$pid/task" -mindepth 1 -maxdepth 1 2>/dev/null | wc -l) <= 1)); then
-            return 0 # nobody has looked at its exit code yet, that is all
+            return 0 # a zombie: its exit code was not read yet
         fi
         sleep 0.02
     done
@@ -173,7 +173,7 @@ stop_one() {
         if is_running "$home"; then
             kill -KILL "${members[@]}" 2>/dev/null || true
         fi
-        kill -KILL -- "-$pid" 2>/dev/null || true # whoever is left in its session
+        kill -KILL -- "-$pid" 2>/dev/null || true # what is left of its session
     fi
     await_end "$home"
     rm -f "$home/pid" "$home/began"

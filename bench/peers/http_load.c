@@ -1,14 +1,15 @@
-/* The load generator of `fantail bench` (src/bench/http_load.c) as a program of its own, for
- * servers that somebody else has started.
+/* The load generator of `fantail bench` (src/bench/load.c) as a program of its own, for
+ * servers that are running already.
  *
- *   http_load PORT CONNECTIONS SECONDS feed|anew|post KEY FILE
+ *   http_load PORT CONNECTIONS SECONDS feed|anew|post|GROUP KEY FILE
  *
  * FILE has an account's id a line: request after request acts for the next of them, with the API
- * key KEY. SECONDS 0: once for each of them. Prints one JSON line. */
+ * key KEY; GROUP is the id of a group to which they send messages. SECONDS 0: once for each of
+ * them. Prints one JSON line. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench/http_load.h"
+#include "bench/load.h"
 
 enum { ACCOUNTS_MAX = 100000, REQUEST_MAX = 1024, WARM_UP_MS = 300, ONCE_MS = 300 * 1000 };
 
@@ -36,6 +37,13 @@ static struct str request_of(const char *what, const char *key, const char *acco
                      "Fantail-Account: %s\r\nContent-Type: application/json\r\n"
                      "Content-Length: %zu\r\n\r\n{\"caption\":\"%s\"}",
                      key, account, sizeof caption - 1 + 14, caption);
+    else if (text && what[0] >= '0' && what[0] <= '9')
+        n = snprintf(text, REQUEST_MAX,
+                     "POST /v1/groups/%s/messages HTTP/1.1\r\nHost: localhost\r\n"
+                     "Authorization: Bearer %s\r\nFantail-Account: %s\r\n"
+                     "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n"
+                     "{\"body\":\"%s\"}",
+                     what, key, account, sizeof caption - 1 + 11, caption);
     else if (text)
         n = snprintf(text, REQUEST_MAX,
                      "GET /v1/feed%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
@@ -65,9 +73,10 @@ static bool read_accounts(const char *path, const char *what, const char *key, s
 int main(int argc, char **argv)
 {
     struct requests requests = {0};
-    bool post = argc == 7 && strcmp(argv[4], "post") == 0;
-    if (argc != 7 || (!post && strcmp(argv[4], "feed") != 0 && strcmp(argv[4], "anew") != 0)) {
-        fprintf(stderr, "usage: http_load PORT CONNECTIONS SECONDS feed|anew|post KEY FILE\n");
+    if (argc != 7 || (strcmp(argv[4], "post") != 0 && strcmp(argv[4], "feed") != 0 &&
+                      strcmp(argv[4], "anew") != 0 && strtoull(argv[4], NULL, 10) == 0)) {
+        fprintf(stderr,
+                "usage: http_load PORT CONNECTIONS SECONDS feed|anew|post|GROUP KEY FILE\n");
         return 2;
     }
     if (!read_accounts(argv[6], argv[4], argv[5], &requests)) {
@@ -86,7 +95,7 @@ int main(int argc, char **argv)
                                  .ctx = &requests};
     static struct load_result result;
     if (load_run(&config, &result) != OK) {
-        fprintf(stderr, "http_load: nobody listens on port %s\n", argv[1]);
+        fprintf(stderr, "http_load: no server listens on port %s\n", argv[1]);
         return 1;
     }
     printf("{\"per_s\":%.1f,\"answers\":%llu,\"refused\":%llu,\"broken\":%llu,\"bytes\":%.0f,"

@@ -1,8 +1,8 @@
-/* Bump allocation. Chunks hang in a list, newest first; only the newest is allocated from, so what
- * is left of an older one is given up (at most a quarter of a chunk: larger requests get a chunk of
- * their own, behind the newest, which then stays in use). Reset keeps one chunk of the ordinary
- * size, so that an arena that is used for request after request neither calls malloc each time nor
- * holds on to the largest it ever saw. */
+/* Bump allocation. Chunks form a list, newest first. The arena allocates from the newest alone and
+ * abandons the rest of the older ones: at most a quarter of a chunk each, because a larger request
+ * gets a chunk of its own, linked after the newest, which stays in use. Reset keeps one chunk of
+ * the ordinary size, so that an arena that serves request after request neither calls malloc each
+ * time nor keeps the largest chunk it ever had. */
 #include "base/arena.h"
 
 #include <stdarg.h>

@@ -19,7 +19,7 @@ void arena_reset(struct arena *a); /* forgets everything, keeps one chunk */
 
 void *arena_alloc(struct arena *a, size_t size);     /* zeroed, 16-byte aligned */
 struct str arena_str(struct arena *a, struct str s); /* a NUL-terminated copy */
-/* The same; {NULL, 0} stays what it is. */
+/* The same; {NULL, 0} stays {NULL, 0}. */
 static inline struct str arena_str_or_null(struct arena *a, struct str s)
 {
     return s.ptr ? arena_str(a, s) : s;

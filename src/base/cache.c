@@ -85,8 +85,8 @@ static void make_room(struct cache *c, size_t bytes)
     }
 }
 
-/* A free slot of the set, or the one of least worth. When even that is worth something, a clock has
- * gone round the set: all lose what they were worth. */
+/* A free slot of the set, or the slot of least worth. When even that one is worth something, the
+ * clock has gone round the set: every slot loses its worth. */
 static char *free_slot(struct cache *c, uint64_t hash)
 {
     char *least = NULL;

@@ -1,23 +1,23 @@
-/* The bounded cache: a set-associative table of slots by value, for what may be forgotten at any
- * time. A key may lie in one set of CACHE_WAYS slots only, so the table never grows or rehashes and
- * a look touches one or two cache lines. A slot is what its owner makes of it: the value itself
- * (callers in api/edge/auth_cache, rate limits in net/limits), or a pointer to a larger one that is
- * counted against a budget of bytes (pages in api/edge/page_cache, cards in view/memory).
+/* The bounded cache: a set-associative table of slots by value, for entries that may be evicted at
+ * any time. A key belongs to one set of CACHE_WAYS slots, so the table never grows or rehashes and
+ * a lookup touches one or two cache lines. The owner defines the slot: the value itself (callers in
+ * api/edge/auth_cache, rate limits in net/limits), or a pointer to a larger value that counts
+ * against a budget of bytes (pages in api/edge/page_cache, cards in view/memory).
  *
  * What it promises:
  *  1. A slot begins with its key: 8 bytes, or 16; its first word is never 0.
- *  2. No more than the slots it was made with, and, where the policy counts bytes, never more than
- *     bytes_max.
- *  3. In a full set the slot of least worth gives way. Over the budget a clock's hand goes round:
- *     what is worth nothing is released, the rest is told that the hand has passed.
- *  4. release() is called once for each slot that is given up, for whatever reason.
- *  5. Not thread-safe: its owner holds a lock, and has several caches where threads would wait. Two
- *     things may be done without it: cache_prefetch; and cache_find by 8 bytes, to prefetch what
- *     the slot points at, when the owner's own members of a slot are atomic.
+ *  2. It never has more slots than it was made with and, where the policy counts bytes, never more
+ *     than bytes_max.
+ *  3. In a full set the slot of least worth is evicted. Over the budget a clock hand goes round: it
+ *     releases slots that are worth nothing and calls pass() on the others.
+ *  4. It calls release() once for each slot that it evicts or removes.
+ *  5. Not thread-safe: the owner holds a lock, and divides keys among several caches where threads
+ *     would wait. Two calls need no lock: cache_prefetch; and cache_find by 8 bytes, to prefetch
+ *     the value behind the slot, when the owner's members of a slot are atomic.
  *
- * `hash` is the same for a key each time and hard to choose for a peer (hash_u64 of our ids, else
- * hash_bytes). The cache uses its low 40 bits and the three above them; an owner chooses among its
- * caches by higher ones. */
+ * `hash` is the same for a key each time, and a peer cannot choose it (hash_u64 of our ids, else
+ * hash_bytes). The cache uses its low 40 bits and the three above them; an owner with several
+ * caches chooses one by higher bits. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,7 +40,7 @@ struct cache {
     const struct cache_policy *policy;
     char *slots;
     size_t set_mask;
-    size_t hand; /* the slot at which the search for victims goes on */
+    size_t hand; /* the slot at which the search for victims continues */
     size_t count;
     size_t bytes, bytes_max;
 };
@@ -57,7 +57,8 @@ void cache_done(struct cache *c);
 void *cache_claim(struct cache *c, uint64_t hash, const void *key, size_t bytes);
 void cache_remove(struct cache *c, void *slot);
 
-size_t cache_table_bytes(const struct cache *c); /* of the slots, beside what they point at */
+size_t cache_table_bytes(const struct cache *c); /* of the slots alone, without the values that
+                                                    they point at */
 
 /* ---- finding, inline for the sake of hot paths ---- */
 
@@ -94,5 +95,6 @@ static inline void cache_prefetch(const struct cache *c, uint64_t hash)
 {
     const char *set = c->slots + (hash & c->set_mask) * CACHE_WAYS * c->policy->slot_bytes;
     __builtin_prefetch(set);
-    __builtin_prefetch(set + CACHE_WAYS / 2 * c->policy->slot_bytes); /* where small slots go on */
+    __builtin_prefetch(set +
+                       CACHE_WAYS / 2 * c->policy->slot_bytes); /* the second line of small slots */
 }

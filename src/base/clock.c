@@ -56,12 +56,12 @@ static int64_t floor_div(int64_t a, int64_t b)
 
 /* ---- another machine's time ----
  *
- * Two lines over monotonic time m: the truth, m + offset, and the slow line, which leaves the
- * moment `slow_from` at the height that was reached there and rises half as fast. The clock shows
- * the higher one: a truth that has fallen is met where the slow line crosses it, and neither ever
- * falls. The numbers are read as a whole or again: an odd or changed version says that they moved.
- * Who reads in the very moment of a change may be shown as much more than the next as the change
- * takes; ids have a guard of their own. */
+ * Two lines over monotonic time m: the truth, m + offset, and the slow line, which starts at
+ * `slow_from` from the height that the clock had reached there and rises half as fast. The clock
+ * shows the higher one. When the truth falls, the clock follows the slow line until it meets the
+ * truth, so neither ever falls. A reader takes the numbers as a whole or tries again: an odd or
+ * changed version says that they moved. A read during a change may return more than the next read,
+ * by at most the time that the change takes; ids have a guard of their own. */
 
 struct lines {
     int64_t offset_us, slow_from, slow_offset_us;
@@ -115,7 +115,7 @@ void clock_follow(struct following_clock *f, int64_t wall_ms, int64_t mono_us)
     int64_t now_us = clock_mono_us(f->base);
     bool first = !read_lines(f, &old);
     l.slow_from = now_us;
-    /* What was heard of first is the truth, whatever was shown before. */
+    /* The first time received is the truth, whatever the clock showed before. */
     l.slow_offset_us = first ? l.offset_us : height_us(&old, now_us) - now_us;
     uint32_t version = atomic_load_explicit(&f->version, memory_order_relaxed);
     if (!first)

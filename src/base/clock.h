@@ -1,5 +1,5 @@
-/* Time as a thing that can be handed in: the system's in production, a hand-moved one in tests and
- * the simulator. Timeouts use monotonic time, timestamps use wall time. */
+/* Time as a parameter: the system's clock in production, a hand-moved one in tests and the
+ * simulator. Timeouts use monotonic time, timestamps use wall time. */
 #pragma once
 
 #include <stdatomic.h>
@@ -22,10 +22,10 @@ struct manual_clock {
 void manual_clock_init(struct manual_clock *m, int64_t wall_ms);
 void manual_clock_advance(struct manual_clock *m, int64_t ms); /* both times */
 
-/* A clock whose wall time is another machine's, as it was last heard of: this machine's monotonic
- * time and an offset. Until it has heard anything its wall time is that of `base`. It never goes
- * back after that: what it is ahead by it loses by running at half speed, and what it is behind by
- * it makes up at once. One thread follows, any thread reads. */
+/* A clock that shows another machine's wall time: this machine's monotonic time plus an offset.
+ * Until the first clock_follow it shows the wall time of `base`. After that it never goes back:
+ * when it is ahead it runs at half speed, when it is behind it jumps. One thread follows, any
+ * thread reads. */
 struct following_clock {
     struct clock clock;
     struct clock *base;

@@ -1,12 +1,12 @@
 /* Dies where a test says, and fails deliveries that a test names.
  *
- * The wish to die is read from the environment once, at the first point reached; the count is
- * atomic, because points are reached from many threads at a time. A wish that names no point is
- * refused loudly: a crash test that never crashes must not pass.
+ * FANTAIL_FAULT is read once, at the first point reached. Its count is atomic, because many threads
+ * reach points at a time. A value that names no point ends the process with a message: a crash test
+ * that never crashes must not pass.
  *
- * The wishes to fail are lines of a file that a test rewrites while the program runs. The file is
- * read at most every LOOK_EVERY_MS. It may be caught half written: a line counts when its end is
- * there. A whole line that cannot be understood ends the process, too. No file: nothing fails. */
+ * FANTAIL_FAIL names a file that a test rewrites while the program runs. The program reads it at
+ * most every LOOK_EVERY_MS. A read may see a half-written file, so a line counts only with its line
+ * end. A whole line that does not parse ends the process, too. No file: nothing fails. */
 #include "base/fault.h"
 
 #include <pthread.h>
@@ -80,7 +80,7 @@ enum {
 struct fail {
     char consumer[CONSUMER_MAX];
     enum err error;
-    uint64_t actor; /* 0: whoever's */
+    uint64_t actor; /* 0: any actor */
 };
 
 static struct {

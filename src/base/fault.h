@@ -12,7 +12,7 @@
 /* clang-format off */
 #define FAULT_TABLE(X)                                                                       \
     X(db_before_commit)      /* the group is written, COMMIT not yet called */               \
-    X(db_after_commit)       /* durable, nobody told */                                      \
+    X(db_after_commit)       /* durable, not answered */                                    \
     X(outbox_after_commit)   /* durable and applied to the views, not handed to the relay */ \
     X(answer_before_send)    /* the answer is rendered, not sent */                          \
     X(relay_before_publish)  /* taken from the outbox, not on the bus */                     \

@@ -1,8 +1,8 @@
-/* Two hashes with different enemies. hash_bytes is SipHash-1-3 under a key drawn once per process:
- * whoever chooses the bytes cannot choose the bucket. hash_checksum guards files against broken
- * disks, not against people: four independent lanes, each step of which can be undone, so that a
- * change confined to one 8-byte word always changes the result; it runs at memory speed. Its value
- * is stored in files and must never change. */
+/* Two hashes against different enemies. hash_bytes is SipHash-1-3 under a key drawn once per
+ * process: a peer that chooses the bytes cannot choose the bucket. hash_checksum guards files
+ * against broken disks, not against people: four independent lanes, each step of which can be
+ * undone, so that a change confined to one 8-byte word always changes the result; it runs at memory
+ * speed. Files store its value, so it must never change. */
 #include "base/hash.h"
 
 #include <pthread.h>

@@ -59,6 +59,11 @@ uint64_t id_next(struct id_gen *g)
            (next & COUNTER_MASK);
 }
 
+uint32_t id_node(uint64_t id)
+{
+    return (uint32_t)(id >> NODE_SHIFT & NODE_MASK);
+}
+
 int64_t id_time_ms(uint64_t id)
 {
     return (int64_t)(id >> TIME_SHIFT) + ID_EPOCH_MS;

@@ -25,6 +25,7 @@ void id_gen_raise(struct id_gen *g, uint64_t floor);
 uint64_t id_next(struct id_gen *g); /* any thread */
 
 int64_t id_time_ms(uint64_t id);                                  /* wall time */
+uint32_t id_node(uint64_t id);                                    /* that made it */
 uint64_t id_at(int64_t wall_ms, uint32_t node, uint32_t counter); /* for imports and range cuts */
 bool id_parse(struct str text, uint64_t *id);                     /* decimal, 1 … 2^63-1 */
 size_t id_format(uint64_t id, char out[ID_TEXT_MAX]);             /* returns the length */

@@ -1,9 +1,9 @@
-/* The JSON writer that draws feed pages. It is fast because it does little: commas come from one
- * flag per level, each value makes room once, and strings are copied in runs: eight bytes at a time
- * are looked at for something to escape, and whatever is clean is moved by memcpy.
+/* The JSON writer that renders feed pages. It is fast because it does little: commas come from one
+ * flag per level, each value reserves space once, and strings are copied in runs: it checks eight
+ * bytes at a time for characters to escape and moves clean runs by memcpy.
  *
- * Invariants: `depth` containers are open; object[depth-1] and filled[depth-1] tell of the
- * innermost; key_given is true only between a key and its value. */
+ * Invariants: `depth` containers are open; object[depth-1] and filled[depth-1] describe the
+ * innermost one; key_given is true only between a key and its value. */
 #include "base/json_out.h"
 
 #include <math.h>

@@ -68,7 +68,7 @@ static void put_text(struct json_out *j, struct str text)
     json_str(j, text);
 }
 
-/* False: there is no room for it, and nothing was written. */
+/* False: the field does not fit, and nothing was written. */
 static bool put_field(struct json_out *j, const struct log_field *f)
 {
     struct json_out before = *j;
@@ -97,7 +97,7 @@ static void write_all(const char *bytes, size_t n)
         if (written < 0 && errno == EINTR)
             continue;
         if (written <= 0)
-            return; /* nobody listens: there is nobody to tell, either */
+            return; /* stderr is closed: drop the line */
         bytes += written;
         n -= (size_t)written;
     }

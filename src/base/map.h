@@ -9,16 +9,16 @@
  *     struct topic *t = map_put(&topics, &id, NULL);
  *
  * What it promises:
- *  1. A key is 8 bytes or a multiple of 8, and its first word is never 0: that marks a free place.
- *     Keys are compared as bytes, so a struct used as a key has no padding that is not zeroed.
+ *  1. A key is 8 bytes or a multiple of 8, and its first word is never 0, which marks a free place.
+ *     Keys are compared as bytes, so a struct used as a key must have its padding zeroed.
  *  2. Keys of 8 bytes are mixed by hash_u64: ids that we made, addresses, or hashes under a key.
  *     Longer keys are hashed under the key of the process (hash_bytes), so a peer that chooses them
- *     cannot choose their places. A text as a key: its digest, or a struct with its hash.
+ *     cannot choose their places. For a text, use its digest as the key, or a struct with its hash.
  *  3. Entries move. A pointer to one is valid until the next map_put, map_remove or map_sweep.
- *  4. At most 5 of 8 places are taken. Memory is never given back before map_done; map_put returns
- *     NULL without memory, and nothing has changed then.
- *  5. Not thread-safe. Whoever divides keys among several maps uses the high bits of the hash: the
- *     maps use the low ones. */
+ *  4. At most 5 of 8 places are taken. The map keeps its memory until map_done. Without memory
+ *     map_put returns NULL and changes nothing.
+ *  5. Not thread-safe. An owner that divides keys among several maps uses the high bits of the
+ *     hash: the maps use the low ones. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,16 +40,16 @@ void map_done(struct map *m);
 
 /* Room for `count` entries in all without another allocation. False: no memory. */
 bool map_reserve(struct map *m, size_t count);
-/* The key's entry; made when missing, all zero behind its key. *made (may be NULL): it was. NULL:
- * no memory. */
+/* The key's entry; added when missing, all zero after its key. *made (may be NULL): it was added.
+ * NULL: no memory. */
 void *map_put(struct map *m, const void *key, bool *made);
 void map_remove(struct map *m, void *entry);
 /* Removes every entry for which drop() says so. drop() sees each at least once. */
 void map_sweep(struct map *m, bool (*drop)(void *entry, void *ctx), void *ctx);
 void map_clear(struct map *m); /* keeps the memory */
 
-/* All entries, in no order: for (void *e = map_next(m, NULL); e; e = map_next(m, e)). Entries may
- * be changed behind their keys meanwhile, but none added or removed. */
+/* All entries, in no order: for (void *e = map_next(m, NULL); e; e = map_next(m, e)). The loop may
+ * change entries except their keys, and must not add or remove any. */
 void *map_next(const struct map *m, const void *entry);
 
 static inline size_t map_bytes(const struct map *m)

@@ -1,4 +1,4 @@
-/* A slice of bytes that somebody else owns. Not NUL-terminated. */
+/* A slice of bytes that it does not own. Not NUL-terminated. */
 #pragma once
 
 #include <stdbool.h>
@@ -37,7 +37,7 @@ bool str_split(struct str *rest, char separator, struct str *part);
 bool str_parse_u64(struct str s, uint64_t *out);
 bool str_parse_i64(struct str s, int64_t *out);
 
-/* "00" "01" … "99", for those who write numbers: two digits for each division. */
+/* "00" "01" … "99", for writing two digits of a number per division. */
 extern const char str_digit_pairs[201];
 
 /* UTF-8: strict (no overlong forms, no surrogates, at most U+10FFFF). */

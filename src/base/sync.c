@@ -21,12 +21,17 @@ void cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attributes);
 }
 
-struct timespec cond_deadline(int64_t ms_from_now)
+struct timespec cond_deadline_us(int64_t us_from_now)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    int64_t ns = t.tv_nsec + ms_from_now % 1000 * 1000000;
-    return (struct timespec){t.tv_sec + ms_from_now / 1000 + ns / 1000000000, ns % 1000000000};
+    int64_t ns = t.tv_nsec + us_from_now % 1000000 * 1000;
+    return (struct timespec){t.tv_sec + us_from_now / 1000000 + ns / 1000000000, ns % 1000000000};
+}
+
+struct timespec cond_deadline(int64_t ms_from_now)
+{
+    return cond_deadline_us(ms_from_now * 1000);
 }
 
 bool thread_start(struct thread *t, const char *name, void *(*main)(void *), void *arg)

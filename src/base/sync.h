@@ -27,6 +27,7 @@ void lock_init_spinning(pthread_mutex_t *lock);
 /* Its deadlines are of the monotonic clock: cond_deadline. */
 void cond_init(pthread_cond_t *cond);
 struct timespec cond_deadline(int64_t ms_from_now);
+struct timespec cond_deadline_us(int64_t us_from_now);
 
 /* A thread that is started at most once; all zero: it was not. */
 struct thread {

@@ -135,9 +135,7 @@ static enum err run_backlog(struct world *w, struct bench *b, struct api *api, s
 {
     *d = (struct drain){0};
     engine_pause(api->engine, true);
-    enum err e = events_fill(w, api->db, 0, w->accounts, b->events);
-    if (e)
-        return e;
+    TRY(events_fill(w, api->db, 0, w->accounts, b->events));
     struct engine_stats before;
     engine_stats(api->engine, &before);
     hist_clear(&live->age_us);

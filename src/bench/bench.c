@@ -29,7 +29,7 @@ static const struct {
     {"post", bench_post, 10000},        {"mixed", bench_mixed, 1000000},
     {"size", bench_size, 1000000},      {"relay", bench_relay, 10000},
     {"backlog", bench_backlog, 10000},  {"group", bench_group, 125000},
-    {"outside", bench_outside, 10},
+    {"outside", bench_outside, 10},     {"live", bench_live, 10000},
 };
 
 double bench_now_s(void)
@@ -132,13 +132,13 @@ static int run_bench(struct invocation *in)
         return code;
     }
     return command_usage(
-        in, "'%s' is not fanout, feed, post, mixed, size, relay, backlog, group or outside",
+        in, "'%s' is not fanout, feed, post, mixed, size, relay, backlog, group, live or outside",
         in->arguments[0]);
 }
 
 const struct command command_bench = {
     .name = "bench",
-    .arguments = "fanout|feed|post|mixed|size|relay|backlog|group|outside",
+    .arguments = "fanout|feed|post|mixed|size|relay|backlog|group|live|outside",
     .summary = "measure fan-out, feeds, posts, groups and the engine on this machine",
     .about =
         "Measures the real path in a temporary data folder: the model, the durable commit, the "
@@ -161,6 +161,10 @@ const struct command command_bench = {
         "  group   messages/s of one busy group and of 10,000; one message into 100,000 inboxes, "
         "and what the\n"
         "          next one of that group notices; GET /v1/inbox of people with 1,000 groups\n"
+        "  live    one message of a group of 10,000, and one post to as many followers, all of "
+        "them "
+        "connected:\n"
+        "          until the last has its live event\n"
         "  outside deliveries/s to another server, each once; how late timers fire while many wait",
     .examples = "  fantail bench fanout\n"
                 "  fantail bench feed --accounts 1000000 --json\n",
@@ -176,7 +180,9 @@ const struct command command_bench = {
             {"seconds", "N", "length of one HTTP measurement (5)"},
             {"rounds", "N", "repetitions; medians are reported (3)"},
             {"events", "N", "relay, backlog: events that wait; outside: timers (1000000)"},
-            {"peer", "URL", "feed: another HTTP server to measure in turn with the same client"},
+            {"peer", "URL",
+             "feed: another HTTP server to measure in turn with the same client; live: another "
+             "fantail program to measure instead"},
         },
     .run = run_bench,
 };

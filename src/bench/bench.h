@@ -8,7 +8,7 @@ struct bench {
     const struct invocation *in;
     struct settings settings; /* of the world that is measured */
     int64_t accounts, followers, entries, connections, seconds, rounds, events;
-    const char *peer; /* URL of a peer to measure in turn; NULL: none */
+    const char *peer; /* URL of a peer to measure in turn, or a program; NULL: none */
     bool json;
 };
 
@@ -21,6 +21,7 @@ int bench_relay(struct bench *b);
 int bench_outside(struct bench *b);
 int bench_backlog(struct bench *b);
 int bench_group(struct bench *b);
+int bench_live(struct bench *b);
 
 /* Numbers, printed as a table for people or as one JSON line at the end. */
 void bench_number(struct bench *b, const char *name, double value, const char *unit);

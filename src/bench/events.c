@@ -1,5 +1,5 @@
-/* Events for the engine's benchmarks. Everybody follows the next five accounts, so everybody's post
- * goes to the five before; nobody is a celebrity, and no fan-out is more than a page.
+/* Events for the engine's benchmarks. Every account follows the next five, so each post goes to the
+ * five before; there are no celebrities, and no fan-out is more than a page.
  *
  * A source keeps its transactions in a fixed set of places. A place is free, or its job is with the
  * store; the store's thread frees it (or, closed, submits it again) when the commit is done. */
@@ -122,8 +122,8 @@ struct event_source {
     struct place places[];
 };
 
-/* An account follows somebody it does not know yet, and lets go again when it comes to that pair
- * the next time. */
+/* An account follows one that it does not follow yet, and unfollows it when that pair comes again.
+ */
 static enum err follow_or_not(struct tx *tx, const struct event_source *s, int64_t number)
 {
     const struct world *w = s->world;

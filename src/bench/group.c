@@ -1,6 +1,7 @@
 /* Groups: how many messages get their number and are durable in a second, in one group and in many;
  * how long one message takes into all inboxes of a large group, and whether the next one of that
- * group waits for it; and what an inbox costs that holds many groups.
+ * group waits for it; and what an inbox costs that holds many groups, beside the same people's feed
+ * at the same offered load.
  *
  * The first, second and last are measured over HTTP against a server process. The way into all
  * inboxes is measured in this process, as fan-outs are (bench_fanout.c). "Quiet" is a message sent
@@ -26,8 +27,11 @@ enum {
     MANY_MEMBERS = 5,
     READERS = 64, /* accounts 1000 … are in … */
     READER_FIRST = 1000,
-    READ_GROUPS = 1000, /* … all of these */
-    LARGE = 0,          /* numbers of groups */
+    READ_GROUPS = 1000,  /* … all of these, … */
+    AUTHOR_FIRST = 2000, /* … and follow all of these */
+    AUTHORS = 60,
+    POSTS_EACH = 4,
+    LARGE = 0, /* numbers of groups */
     HOT = 1,
     MANY_FIRST = 10,
     READ_FIRST = MANY_FIRST + MANY_GROUPS,
@@ -96,6 +100,20 @@ struct small_rows {
     int64_t from, to;
 };
 
+/* A message in a group that readers see, or their pages would show nothing. */
+static enum err first_message(struct tx *tx, const struct world *w, int64_t number)
+{
+    uint64_t group = group_id(w, number), author = world_account(w, READER_FIRST);
+    TRY(tx_exec(tx,
+                "UPDATE groups SET seq = 1, messages = 1, last_seq = 1, last_id = $2 WHERE id = $1",
+                DB_ARGS(DB_I64(group), DB_I64(group + 1)), NULL));
+    return tx_exec(tx,
+                   "INSERT INTO group_log (group_id, seq, kind, author_id, body, messages, "
+                   "created_at) VALUES ($1, 1, 0, $2, 'Shall we meet at the lake on Sunday? I "
+                   "bring the cake, and somebody brings a blanket.', 1, $3)",
+                   DB_ARGS(DB_I64(group), DB_I64(author), DB_I64(id_time_ms(group))), NULL);
+}
+
 /* Many small groups in one transaction: group n is of sender n and the accounts behind it. */
 static enum err small_tx(struct tx *tx, void *arg)
 {
@@ -108,8 +126,29 @@ static enum err small_tx(struct tx *tx, void *arg)
                          .first = read ? READER_FIRST : (n - MANY_FIRST) % (SENDERS - MANY_MEMBERS),
                          .count = read ? READERS : MANY_MEMBERS};
         e = group_tx(tx, &r);
+        if (!e && read)
+            e = first_message(tx, s->groups->world, n);
     }
     return e;
+}
+
+static size_t all_authors(void *ctx, int64_t follower, int64_t *out, size_t max)
+{
+    (void)ctx;
+    (void)follower;
+    size_t n = 0;
+    while (n < AUTHORS && n < max) {
+        out[n] = AUTHOR_FIRST + (int64_t)n;
+        n++;
+    }
+    return n;
+}
+
+static enum err write_feeds(struct world *w, struct db *db)
+{
+    TRY(world_write_follows(w, db, READER_FIRST, READER_FIRST + READERS, all_authors, NULL));
+    return world_write_posts(w, db, AUTHOR_FIRST, AUTHOR_FIRST + AUTHORS, POSTS_EACH,
+                             DELIVERY_PUSH);
 }
 
 static enum err write_world(struct world *w, struct db *db, void *ctx)
@@ -121,6 +160,8 @@ static enum err write_world(struct world *w, struct db *db, void *ctx)
     if (!e)
         e = world_write_sessions(w, db, READER_FIRST, READER_FIRST + READERS, &g->arena,
                                  g->readers);
+    if (!e)
+        e = write_feeds(w, db);
     if (!e)
         e = write_group(g, db, LARGE, 0, g->bench->followers);
     if (!e)
@@ -134,8 +175,8 @@ static enum err write_world(struct world *w, struct db *db, void *ctx)
 }
 
 /* Gives every member of the large group an inbox of INBOX_GROUPS groups, the large one at the
- * bottom: what reading would do one by one. The others are in nobody's truth; an inbox need not
- * know. */
+ * bottom, as reads would do one by one. Truth does not have the other groups; an inbox does not
+ * need it. */
 static enum err fill_inboxes(struct groups *g, struct views *views)
 {
     struct inbox_entry entries[INBOX_GROUPS];
@@ -205,7 +246,7 @@ static double one_message(struct groups *g, struct api *api, double *members)
     return (end_s - start_s) * 1e3;
 }
 
-/* Whoever has an inbox has the message at its top. */
+/* Every inbox has the message at its top. */
 static bool all_have_it(struct groups *g, struct api *api)
 {
     uint64_t group = group_id(g->world, LARGE);
@@ -226,11 +267,9 @@ static enum err measure_inboxes(struct groups *g, char why[300])
     struct runtime *runtime;
     double times[ROUNDS_MAX], members = 0;
     size_t n = (size_t)(b->rounds * 3 < ROUNDS_MAX ? b->rounds * 3 : ROUNDS_MAX);
-    enum err e = runtime_open(&g->world->settings, NULL, NULL, &runtime, why);
-    if (e)
-        return e;
+    TRY(runtime_open(&g->world->settings, NULL, NULL, &runtime, why));
     struct api *api = runtime_api(runtime);
-    e = world_settle(g->world, runtime);
+    enum err e = world_settle(g->world, runtime);
     for (size_t i = 0; !e && i < n; i++) {
         e = fill_inboxes(g, api->views);
         if (!e)
@@ -302,10 +341,11 @@ static bool measure_inbox_page(struct groups *g, uint16_t port)
 {
     struct bench *b = g->bench;
     struct load_result r;
-    struct requests pages = requests_get(&g->arena, "/v1/inbox", g->readers, READERS);
-    double rates[ROUNDS_MAX], p99[ROUNDS_MAX], p50[ROUNDS_MAX];
+    struct requests pages = requests_get(&g->arena, "/v1/inbox", g->readers, READERS),
+                    feeds = requests_get(&g->arena, "/v1/feed", g->readers, READERS);
+    double rates[ROUNDS_MAX], p99[ROUNDS_MAX], p50[ROUNDS_MAX], feed[ROUNDS_MAX], ratio[ROUNDS_MAX];
     size_t n = (size_t)(b->rounds < ROUNDS_MAX ? b->rounds : ROUNDS_MAX);
-    if (!requests_prime(port, &pages))
+    if (!requests_prime(port, &pages) || !requests_prime(port, &feeds))
         return false;
     for (size_t i = 0; i < n; i++) {
         if (!requests_run(b, port, &pages, 0, b->seconds * 1000, &r))
@@ -318,11 +358,18 @@ static bool measure_inbox_page(struct groups *g, uint16_t port)
             return false;
         p50[i] = load_quantile_ms(&r, 0.5);
         p99[i] = load_quantile_ms(&r, 0.99);
+        if (!requests_run(b, port, &feeds, peak * 0.3, b->seconds * 1000, &r))
+            return false;
+        feed[i] = load_quantile_ms(&r, 0.99);
+        ratio[i] = p99[i] / feed[i];
     }
     bench_number(b, "inbox_per_s", peak, "inbox pages/s of people with 1,000 groups, at the peak");
     bench_number(b, "inbox_offered_per_s", peak * 0.3, "pages/s offered for the latencies below");
     bench_number(b, "inbox_p50_ms", bench_median(p50, n), "ms");
     bench_number(b, "inbox_p99_ms", bench_median(p99, n), "ms");
+    bench_number(b, "inbox_feed_p99_ms", bench_median(feed, n),
+                 "ms, p99 of GET /v1/feed by the same people at the same rate");
+    bench_number(b, "inbox_feed_ratio", bench_median(ratio, n), "times the feed's p99");
     return true;
 }
 
@@ -436,7 +483,7 @@ int bench_group(struct bench *b)
     CHECK(g);
     *g = (struct groups){.world = &w, .bench = b};
     b->settings.group_rate = 0;
-    if (b->followers > b->accounts || b->accounts < READER_FIRST + READERS) {
+    if (b->followers > b->accounts || b->accounts < AUTHOR_FIRST + AUTHORS) {
         free(g);
         return command_usage(b->in,
                              "group needs more accounts (--accounts) than members (--followers)");

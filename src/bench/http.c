@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -102,28 +103,37 @@ static bool split_url(const char *url, uint16_t *port, const char **path)
     return true;
 }
 
-/* The share of first pages that the server answered as they were kept. */
-static double page_hit_rate(uint16_t port)
+/* A number of /metrics by its name there; 0: there is none. */
+static double metric(uint16_t port, const char *name)
 {
     struct http_client *client = http_client_tcp("127.0.0.1", port);
     struct buf text;
     int status = 0;
-    double hits = 0, misses = 0;
+    double value = 0;
     if (!client)
         return 0;
     buf_init(&text, 1 << 20);
     if (http_client_call(client, "GET", "/metrics", NULL, STR(""), &status, &text, 5000) == OK) {
         struct str rest = buf_view(&text), line;
+        size_t len = strlen(name);
         while (str_split(&rest, '\n', &line)) {
             char copy[128];
             snprintf(copy, sizeof copy, "%.*s", STR_ARG(line));
-            sscanf(copy, "fantail_page_hits_total %lf", &hits);
-            sscanf(copy, "fantail_page_misses_total %lf", &misses);
+            if (strncmp(copy, name, len) == 0 && copy[len] == ' ')
+                value = strtod(copy + len, NULL);
         }
     }
     buf_done(&text);
     http_client_free(client);
-    return hits + misses > 0 ? hits / (hits + misses) : 0;
+    return value;
+}
+
+/* The share of first pages that the server answered as they were kept. */
+static double page_hit_rate(uint16_t port)
+{
+    double hits = metric(port, "fantail_page_hits_total");
+    double all = hits + metric(port, "fantail_page_misses_total");
+    return all > 0 ? hits / all : 0;
 }
 
 /* The same pages from a server that keeps none: each is drawn. */
@@ -261,6 +271,21 @@ static size_t post_follows(void *ctx, int64_t follower, int64_t *out, size_t max
     return n;
 }
 
+/* What the store took for the posts of this server's life, within checkpoints and outside. */
+static void report_checkpoints(struct bench *b, uint16_t port)
+{
+    const char *p99 = "fantail_db_write_seconds{quantile=\"0.99\"}";
+    const char *during_p99 = "fantail_db_checkpoint_write_seconds{quantile=\"0.99\"}";
+    double outside = metric(port, "fantail_db_write_seconds_count");
+    double inside = metric(port, "fantail_db_checkpoint_write_seconds_count");
+    bench_number(b, "checkpoint_share", outside + inside > 0 ? inside / (outside + inside) : 0,
+                 "of these posts met a checkpoint");
+    bench_number(b, "store_p99_ms", metric(port, p99) * 1e3,
+                 "ms, p99 of the commit, outside checkpoints");
+    bench_number(b, "store_checkpoint_p99_ms", metric(port, during_p99) * 1e3,
+                 "ms, p99 of the commit, within checkpoints");
+}
+
 static int measure_post(struct bench *b, struct world *w, struct arena *arena, struct str *tokens)
 {
     struct server server;
@@ -279,10 +304,15 @@ static int measure_post(struct bench *b, struct world *w, struct arena *arena, s
     if (good) {
         double peak = bench_median(rates, n);
         bench_number(b, "per_s", peak, "durable posts/s at the peak");
+        /* A server of its own, whose store has measured nothing else. */
+        server_stop(&server, SIGTERM);
+        if (!server_start(&server, w))
+            return command_fail(b->in, "the server under test did not start again");
         good = requests_run(b, server.port, &posts, peak * 0.3, b->seconds * 1000, &r);
         bench_number(b, "offered_per_s", peak * 0.3, "posts/s offered for the latencies below");
         bench_number(b, "p50_ms", load_quantile_ms(&r, 0.5), "ms");
         bench_number(b, "p99_ms", load_quantile_ms(&r, 0.99), "ms");
+        report_checkpoints(b, server.port);
     }
     server_stop(&server, SIGTERM);
     return good ? EXIT_DONE : EXIT_FAILED;
@@ -404,7 +434,7 @@ static bool mixed_rounds(struct bench *b, uint16_t port, struct requests *others
 
 struct mixed {
     struct posters others;
-    struct str large; /* the token of the author whom everybody follows */
+    struct str large; /* the token of the author whom all follow */
 };
 
 static enum err write_mixed_world(struct world *w, struct db *db, void *ctx)

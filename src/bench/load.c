@@ -24,7 +24,7 @@ enum { READ_BYTES = 64 * 1024, HEAD_BYTES = 4096 };
 struct connection {
     int fd;
     bool busy;
-    struct str sending;    /* what is left of the request */
+    struct str sending;    /* the rest of the request */
     int64_t due_us;        /* when the request was due */
     char head[HEAD_BYTES]; /* the answer's head so far */
     size_t head_len;

@@ -51,13 +51,11 @@ static enum err run_deliveries(struct bench *b, struct world *w, double *per_s, 
     struct http_server *server = serve(why);
     if (!server)
         return ERR_UNAVAILABLE;
-    enum err e = stage_open(&s, w);
-    if (e)
-        return e;
+    TRY(stage_open(&s, w));
     outgoing_config_default(&config);
     s.outgoing = outgoing_new(&config);
     snprintf(s.url, sizeof s.url, "http://127.0.0.1:%u/", http_server_port(server));
-    e = stage_fill_with(&s, EVENT_FOLLOW_CREATED, DELIVERIES);
+    enum err e = stage_fill_with(&s, EVENT_FOLLOW_CREATED, DELIVERIES);
     double start_s = bench_now_s();
     if (!e && stage_start(&s, (unsigned)b->settings.fan_out_workers))
         e = events_wait_settled(s.engine, s.db);
@@ -112,13 +110,11 @@ static enum err run_timers(struct bench *b, struct world *w, double *set_per_s, 
 {
     struct stage s;
     (void)why;
-    enum err e = stage_open(&s, w);
-    if (e)
-        return e;
+    TRY(stage_open(&s, w));
     int64_t waiting = b->events, now_ms = clock_wall_ms(clock_system());
     bench_say(b, "setting %lld timers that wait", (long long)waiting);
     double start_s = bench_now_s();
-    e = set_timers(&s, 1, waiting, now_ms + FAR_AWAY_MS, 1);
+    enum err e = set_timers(&s, 1, waiting, now_ms + FAR_AWAY_MS, 1);
     *set_per_s = (double)waiting / (bench_now_s() - start_s);
     if (!e && stage_start(&s, (unsigned)b->settings.fan_out_workers)) {
         now_ms = clock_wall_ms(clock_system());

@@ -71,11 +71,9 @@ static enum err run_filled(struct world *w, double *delivered_per_s, double *set
                            char why[300])
 {
     struct runtime *runtime;
-    enum err e = runtime_open(&w->settings, NULL, NULL, &runtime, why);
-    if (e)
-        return e;
+    TRY(runtime_open(&w->settings, NULL, NULL, &runtime, why));
     struct api *api = runtime_api(runtime);
-    e = events_fill(w, api->db, 0, w->accounts, FILLED);
+    enum err e = events_fill(w, api->db, 0, w->accounts, FILLED);
     double start_s = bench_now_s();
     if (!e && runtime_start_workers(runtime)) {
         events_wait_delivered(api->engine);
@@ -121,10 +119,8 @@ static enum err run_retries(struct world *w, struct bench *b, double *scheduled_
                             double *completed_per_s)
 {
     struct stage s;
-    enum err e = stage_open(&s, w);
-    if (e)
-        return e;
-    e = stage_fill(&s, RETRIES);
+    TRY(stage_open(&s, w));
+    enum err e = stage_fill(&s, RETRIES);
     uint64_t last = id_next(&s.ids);
     if (!e)
         e = stage_fill(&s, 1);

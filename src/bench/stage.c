@@ -162,7 +162,7 @@ static int64_t relay_step(void *s)
 
 static int64_t worker_step(void *s)
 {
-    return engine_worker_step(((struct stage *)s)->engine);
+    return engine_views_step(((struct stage *)s)->engine);
 }
 
 static int64_t recorder_step(void *s)
@@ -188,7 +188,7 @@ static int64_t watermark_step(void *s)
 bool stage_start(struct stage *s, unsigned workers)
 {
     return runner_add(s->runners[ENGINE_RELAY], "relay", relay_step, s, 1, 0) &&
-           runner_add(s->runners[ENGINE_WORKERS], "deliver", worker_step, s, workers, 0) &&
+           runner_add(s->runners[ENGINE_VIEWS], "deliver", worker_step, s, workers, 0) &&
            runner_add(s->runners[ENGINE_RECORDER], "recorder", recorder_step, s, 1, 0) &&
            runner_add(s->runners[ENGINE_OUTSIDE], "outside", outside_step, s, 1, 0) &&
            runner_add(s->tidy, "timers", timer_step, s, 1, 0) &&

@@ -1,6 +1,6 @@
 /* The engine alone, with rules of the benchmark's own: the embedded store, views and bus; a
- * consumer of posts whose sink does nothing, or fails when it is told to, and one of follows that
- * sends each to another server. */
+ * consumer of posts whose sink does nothing, or fails on demand, and one of follows that sends each
+ * to another server. */
 #pragma once
 
 #include "base/id.h"

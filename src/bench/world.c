@@ -247,10 +247,8 @@ static void forget_snapshot(const struct world *w)
 enum err world_write(struct world *w, world_writer write, void *ctx, char why[300])
 {
     struct runtime *runtime;
-    enum err e = runtime_open(&w->settings, NULL, NULL, &runtime, why);
-    if (e)
-        return e;
-    e = write(w, runtime_api(runtime)->db, ctx);
+    TRY(runtime_open(&w->settings, NULL, NULL, &runtime, why));
+    enum err e = write(w, runtime_api(runtime)->db, ctx);
     runtime_close(runtime, 0);
     forget_snapshot(w);
     snprintf(why, 300, "%s", err_title(e));
@@ -336,7 +334,8 @@ bool server_start(struct server *s, const struct world *w)
 {
     const struct settings *set = &w->settings;
     char listen[64], threshold[32], cache[32], pages[32];
-    s->port = (uint16_t)(20000 + (unsigned)getpid() % 20000);
+    /* Below the ports that the kernel gives to clients: a stream may have any of those. */
+    s->port = (uint16_t)(20000 + (unsigned)getpid() % 12000);
     snprintf(listen, sizeof listen, "127.0.0.1:%u", s->port);
     snprintf(threshold, sizeof threshold, "%lld", (long long)set->celebrity_threshold);
     snprintf(cache, sizeof cache, "%lld", (long long)set->card_cache_bytes);
@@ -348,10 +347,10 @@ bool server_start(struct server *s, const struct world *w)
     if (s->pid == 0) {
         int null = open("/dev/null", O_WRONLY);
         dup2(null, STDOUT_FILENO);
-        execl("/proc/self/exe", "fantail", "serve", "--data", w->folder, "--listen", listen,
-              "--celebrity-adaptive", "off", "--celebrity-threshold", threshold, "--card-cache",
-              cache, "--page-cache", pages, "--log-level", "warn", "--rate-write", "0",
-              "--rate-auth", "0", "--group-rate", "0", "--snapshot-every", "1h", (char *)NULL);
+        execl(w->program ? w->program : "/proc/self/exe", "fantail", "serve", "--data", w->folder,
+              "--listen", listen, "--celebrity-adaptive", "off", "--celebrity-threshold", threshold,
+              "--card-cache", cache, "--page-cache", pages, "--log-level", "warn", "--rate-write",
+              "0", "--rate-auth", "0", "--group-rate", "0", "--snapshot-every", "1h", (char *)NULL);
         _exit(127);
     }
     return wait_ready(s, started_s);

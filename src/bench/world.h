@@ -9,8 +9,9 @@ struct world {
     char folder[128];
     struct settings settings;
     int64_t accounts;
-    int64_t created_ms; /* time of the first account's id */
-    uint64_t next_post; /* how many posts were written */
+    int64_t created_ms;  /* time of the first account's id */
+    uint64_t next_post;  /* how many posts were written */
+    const char *program; /* that serves it; NULL: this one */
 };
 
 /* Makes the folder; the settings are the bench's with that folder in them. */
@@ -39,8 +40,8 @@ enum err world_write_sessions(struct world *w, struct db *db, int64_t from, int6
 enum err world_set_counters(struct world *w, struct db *db, int64_t celebrity_from,
                             int64_t celebrity_to);
 
-/* One post by somebody whom nobody follows, delivered: rows were written past the engine, and
- * without an event there is no position to save the views at. */
+/* Delivers one post of an author without followers: rows were written past the engine, and without
+ * an event there is no position to save the views at. */
 enum err world_settle(const struct world *w, struct runtime *runtime);
 /* Opens the world, gives every account an empty, complete timeline, saves the views and closes it
  * again. */

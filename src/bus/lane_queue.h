@@ -55,7 +55,7 @@ void lane_queue_release(struct lane_queue *q, struct lane_slot *s);
 /* The next ready one. Due ones go to the end of the queue first: neither they nor the fresh ones
  * can starve the other. */
 bool lane_queue_take(struct lane_queue *q, int64_t now_us, struct bus_message *out);
-/* What was taken goes before what is ready, in the order it was in; its old tags are void. */
+/* Taken messages go before ready ones, in their old order; their old tags are void. */
 void lane_queue_take_back(struct lane_queue *q);
 void lane_queue_clear(struct lane_queue *q);
 

@@ -1,10 +1,10 @@
-/* The local-first bus: two buses as one. A message's tag says by one bit where it came from, so
+/* The local-first bus: two buses as one. One bit of a message's tag says where it came from, so
  * that acks and retries find their way; neither bus uses that bit itself (tags are a slot and its
  * uses, and no bus has half of all slots that a number can name).
  *
- * Takers look here first, since what is here cannot be done by anybody else. But every fourth time
- * they look at the remote bus first: it has handed messages to this node that nobody else can have
- * either, and with enough work here they would wait for ever. */
+ * Takers look here first, since only this process can do the local work. But every fourth time they
+ * look at the remote bus first: it has handed messages to this node that no other node can take
+ * either, and with enough local work they would wait for ever. */
 #include "bus/local_first.h"
 
 #include <stdatomic.h>
@@ -94,7 +94,7 @@ static bool local_first_take(struct bus *b, uint16_t lane, int64_t now_us, struc
     bool found = (remote_first && take_remote(s, lane, now_us, out)) ||
                  take_local(s, lane, now_us, out) ||
                  (!remote_first && take_remote(s, lane, now_us, out));
-    if (found) /* only what is given out counts, so that looking at empty lanes changes nothing */
+    if (found) /* only messages given out count, so that looking at empty lanes changes nothing */
         atomic_fetch_add_explicit(&s->turns[lane], 1, memory_order_relaxed);
     return found;
 }
@@ -151,7 +151,7 @@ static void local_first_lane_stats(struct bus *b, uint16_t lane, struct bus_lane
     };
 }
 
-/* Quiet lanes are the remote bus's: whoever listens wants to hear the others. */
+/* Quiet lanes are the remote bus's: they carry messages of other nodes. */
 static void local_first_listen(struct bus *b, uint16_t lane, bool on)
 {
     bus_listen(of(b)->remote, lane, on);

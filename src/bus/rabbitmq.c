@@ -1,12 +1,12 @@
-/* The bus port over RabbitMQ: what callers do, all of it in memory and under one lock. The network
- * is the I/O thread's (rabbitmq_io.c), which nobody waits for, but for a publisher who finds the
- * window full while confirms are coming in: that one waits ROOM_WAIT_MS at most.
+/* The bus port over RabbitMQ: the callers' side, all of it in memory and under one lock. The I/O
+ * thread (rabbitmq_io.c) does the network, and callers do not wait for it, with one exception: a
+ * publisher that finds the window full while confirms are coming in waits ROOM_WAIT_MS at most.
  *
  * A retry with a short delay stays here, unacked, until it is due. A longer one travels: a copy
- * goes to the delay queue of the longest step that fits, carrying its time, and whoever gets it
- * from the lane afterwards lets the rest pass in the same way. So no retry comes early, and it is
- * late by no more than it would be in memory. Those that wait here take up room that the broker
- * would fill with fresh ones; when half of it is taken further ones travel by the first step,
+ * goes to the delay queue of the longest step that fits, carrying its time, and the node that takes
+ * it from the lane afterwards delays the rest in the same way. So no retry comes early, and it is
+ * late by no more than it would be in memory. Retries that wait here take room that the broker
+ * would fill with fresh messages; when they hold half of it, further ones travel by the first step,
  * however short their delay. */
 #include "bus/rabbitmq.h"
 
@@ -243,9 +243,7 @@ enum err bus_rabbitmq_open(const struct rabbitmq_config *config, struct bus **ou
         return ERR_BAD_INPUT;
     }
     struct rabbitmq_address address;
-    enum err e = rabbitmq_address_init(&address, config->url, heartbeat_s, detail);
-    if (e)
-        return e;
+    TRY(rabbitmq_address_init(&address, config->url, heartbeat_s, detail));
     struct bus_rabbitmq *b = calloc(1, sizeof *b);
     CHECK(b);
     b->bus = (struct bus){.ops = &rabbitmq_ops, .durable = true, .exact = false};
@@ -261,7 +259,7 @@ enum err bus_rabbitmq_open(const struct rabbitmq_config *config, struct bus **ou
     cond_init(&b->room);
     init_lanes(b, config, prefetch);
     b->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    e = b->wake_fd < 0 ? ERR_UNAVAILABLE : rabbitmq_io_connect(b, detail);
+    enum err e = b->wake_fd < 0 ? ERR_UNAVAILABLE : rabbitmq_io_connect(b, detail);
     if (!e)
         e = rabbitmq_io_start(b);
     if (e) {

@@ -1,19 +1,18 @@
-/* The bus driver of many nodes: RabbitMQ through librabbitmq. Durable, and not exact: what a broken
- * connection leaves in doubt is sent or given again, never dropped.
+/* The bus driver of many nodes: RabbitMQ through librabbitmq. Durable, and not exact: after a
+ * broken connection, messages of unknown fate are sent or given again, never dropped.
  *
- * One quorum queue for each lane, delay queues for retries, one queue for what cannot be
- * delivered; the program declares them itself (docs: rabbitmq_topology.h). publish() means that the
- * message is in the window: at most RABBITMQ_WINDOW messages wait for the broker's confirm, and
- * whatever was not confirmed is sent again after a broken connection. `confirmed` in the lane's
- * stats says how far the broker has come; since publish() says OK before that, only those count as
- * durable.
+ * One quorum queue for each lane, delay queues for retries, one queue for undeliverable messages;
+ * the program declares them itself (docs: rabbitmq_topology.h). publish() means that the message is
+ * in the window: at most RABBITMQ_WINDOW messages wait for the broker's confirm, and unconfirmed
+ * ones are sent again after a broken connection. `confirmed` in the lane's stats says how far the
+ * broker has come; since publish() returns OK before that, only confirmed ones count as durable.
  *
  * A transient lane is cheaper: its queue is in the memory of one broker, goes with it, and drops
- * its oldest messages beyond a length. It is for what is sent again when it does not arrive. What
- * cannot be read there is dropped, too.
+ * its oldest messages beyond a length. It is for messages that the sender repeats when they do not
+ * arrive. Unreadable ones are dropped there, too.
  *
- * After a broken connection the broker gives what was taken and not acked to somebody again; a late
- * ack or retry of the old taking is ignored. */
+ * After a broken connection the broker gives messages that were taken and not acked again, to any
+ * taker; a late ack or retry of the old taking is ignored. */
 #pragma once
 
 #include "base/clock.h"

@@ -11,8 +11,8 @@
 #include "bus/rabbitmq_link.h"
 #include "bus/rabbitmq_window.h"
 
-/* Two connections: a broker that runs out of memory stops reading from whoever publishes, and acks
- * must still get through then. */
+/* Two connections: a broker that runs out of memory stops reading from publishers, and acks must
+ * still get through then. */
 enum rabbitmq_side { SIDE_OUT, SIDE_IN, SIDE_COUNT };
 
 /* Channels. Out: CHANNEL_PUBLISH with confirms, CHANNEL_ASK for questions. In: CHANNEL_DECLARE, and
@@ -86,7 +86,7 @@ struct bus_rabbitmq {
 /* Connects both sides for the first time. */
 enum err rabbitmq_io_connect(struct bus_rabbitmq *b, char detail[RABBITMQ_DETAIL_SIZE]);
 enum err rabbitmq_io_start(struct bus_rabbitmq *b);
-/* Sends what is waiting for as long as a moment, then closes. */
+/* Sends waiting messages for a moment, then closes. */
 void rabbitmq_io_stop(struct bus_rabbitmq *b);
 /* Without the lock: there is something to do, unless the thread is awake anyway. */
 void rabbitmq_io_wake(struct bus_rabbitmq *b);

@@ -29,7 +29,7 @@ void rabbitmq_frame_ask_count(struct buf *out, uint16_t channel, const char *que
  * answers need not be awaited. */
 void rabbitmq_frame_open_consumer(struct buf *out, uint16_t channel, const char *queue,
                                   uint16_t prefetch);
-/* What was delivered on the channel and not acked is queued again. The channel's number is free
- * when the broker has answered. */
+/* The broker queues messages again that it delivered on the channel without an ack. The channel's
+ * number is free when the broker has answered. */
 void rabbitmq_frame_close_channel(struct buf *out, uint16_t channel);
 void rabbitmq_frame_heartbeat(struct buf *out);

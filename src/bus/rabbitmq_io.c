@@ -1,8 +1,8 @@
 /* The I/O thread of the RabbitMQ driver: the only one that touches the two connections. Each turn
- * it encodes what is owed (under the lock), flushes what the sockets take, sleeps until there is
- * something to do, and reads what has come. When a connection breaks, what was underway on it is
- * put back first (the window sends again, the lanes forget) and then it is opened anew, after a
- * pause that doubles and is jittered, so that many nodes do not come back at once. */
+ * it encodes waiting frames (under the lock), flushes what the sockets take, sleeps until there is
+ * work, and reads what has come. When a connection breaks, it first puts messages under way back
+ * (the window sends again, the lanes forget) and then connects again, after a pause that doubles
+ * and is jittered, so that many nodes do not come back at once. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -86,10 +86,8 @@ static enum err open_side(struct bus_rabbitmq *b, enum rabbitmq_side side,
 {
     char name[96];
     snprintf(name, sizeof name, "%s (%s)", b->node, side == SIDE_OUT ? "publishes" : "takes");
-    enum err e = rabbitmq_link_open(&b->links[side], &b->address, name, detail);
-    if (e)
-        return e;
-    e = side == SIDE_OUT ? open_out(b, detail) : open_in(b, detail);
+    TRY(rabbitmq_link_open(&b->links[side], &b->address, name, detail));
+    enum err e = side == SIDE_OUT ? open_out(b, detail) : open_in(b, detail);
     if (e) {
         rabbitmq_link_close(&b->links[side], false);
         return e;
@@ -340,7 +338,8 @@ static int sleep_ms(struct bus_rabbitmq *b)
     return left_us <= 0 ? 0 : (int)(left_us / 1000 + 1);
 }
 
-/* `asleep` is set before the last look for work: whoever adds some after that look sees it. */
+/* `asleep` is set before the last look for work: a thread that adds work after that look sees it.
+ */
 static void sleep_and_read(struct bus_rabbitmq *b)
 {
     struct pollfd fds[1 + SIDE_COUNT] = {{.fd = b->wake_fd, .events = POLLIN}};
@@ -413,7 +412,7 @@ static void turn(struct bus_rabbitmq *b)
     sleep_and_read(b);
 }
 
-/* What was accepted goes out, and what was done is acked, unless the broker takes too long. */
+/* Sends accepted messages and acks finished ones, unless the broker takes too long. */
 static void last_turns(struct bus_rabbitmq *b)
 {
     int64_t end_us = rabbitmq_mono_us() + STOP_WITHIN_US;

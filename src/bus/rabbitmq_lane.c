@@ -3,14 +3,14 @@
  *  - a slot that is not free is in the list of unacked ones, oldest first, because deliveries come
  *    with rising numbers: so one ack can cover all below the oldest one that is still held;
  *  - unacked + acks_count ≤ prefetch;
- *  - what a taker gives back after its connection broke has a tag that does not match any more, and
- *    is ignored.
+ *  - a message that a taker returns after its connection broke has a tag that no longer matches,
+ *    and is ignored.
  *
- * The limit of a lane needs a count of what the broker holds, which is another's and changes
- * without us. So at_broker is counted from what we did ourselves (exact as long as nobody else uses
- * the queue) and corrected by asking: at once when it is far off, and when it is only a little off
- * as soon as nothing was on its way for the time between two answers, since an answer that crosses
- * messages on their way is off by as many itself. */
+ * The limit of a lane needs a count of the messages at the broker, which other nodes change, too.
+ * So at_broker counts this node's own changes (exact while no other node uses the queue) and is
+ * corrected by asking: at once when it is far off, and when it is a little off as soon as nothing
+ * was under way between two answers, since an answer that crosses messages is off by as many
+ * itself. */
 #include "bus/rabbitmq_lane.h"
 
 #include <stdlib.h>
@@ -61,7 +61,7 @@ struct lane_slot *rabbitmq_lane_deliver(struct rabbitmq_lane *l, uint64_t delive
     return s;
 }
 
-/* ---- what is far away ---- */
+/* ---- retries that travel ---- */
 
 static void far_settle(struct rabbitmq_lane *l, int64_t now_us)
 {

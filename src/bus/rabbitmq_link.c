@@ -1,6 +1,6 @@
-/* librabbitmq does the handshake, the calls while setting up, and the decoding of what arrives.
+/* librabbitmq does the handshake, the calls while setting up, and the decoding of incoming frames.
  * Sending is ours (rabbitmq_frames.h), and so are heartbeats: the library would write one between
- * two halves of a frame of ours, so it is told after the login that there are none.
+ * two halves of a frame of ours, so heartbeats are switched off in it after the login.
  *
  * Every wait has a limit: a broker that accepts connections and says nothing holds the thread up
  * for CONNECT_MS, then RPC_MS. */
@@ -175,7 +175,7 @@ void rabbitmq_link_close(struct rabbitmq_link *link, bool politely)
 
 /* ---- sending and receiving ---- */
 
-/* What was sent makes room, so that a link that is never quite empty does not grow. */
+/* Drops sent bytes, so that a link that is never quite empty does not grow. */
 static void compact(struct rabbitmq_link *link)
 {
     size_t left = link->out.len - link->out_sent;

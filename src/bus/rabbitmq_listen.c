@@ -1,11 +1,12 @@
-/* Quiet lanes: consumed only while somebody here listens. Callers say what they want under the lock
- * (`listened`, and `hushed` for what has to be given back first); the I/O thread makes it so. It
- * gives a lane back by closing the lane's channel: then the broker queues again, in order, whatever
- * was delivered on it and not acked, also what is still on its way. The channel's number can be
- * used again when the broker has answered; until then all that comes on it is void.
+/* Quiet lanes: consumed only while this node listens. Callers set their wishes under the lock
+ * (`listened`, and `hushed` for a lane to give back first); the I/O thread carries them out. It
+ * gives a lane back by closing the lane's channel: then the broker queues again, in order, all
+ * messages that it delivered on it without an ack, also those still on their way. The channel's
+ * number can be used again when the broker has answered; until then everything that comes on it is
+ * void.
  *
- * Nothing here waits for the broker, and a connection that breaks only means that all channels are
- * closed: a lane that is listened to is consumed again on the next one. */
+ * Nothing here waits for the broker. A broken connection closes all channels; the next connection
+ * consumes the listened lanes again. */
 #include "base/check.h"
 #include "bus/rabbitmq_bus.h"
 
@@ -39,7 +40,7 @@ bool rabbitmq_is_heard(const struct bus_rabbitmq *b, uint16_t lane)
 
 /* ---- the I/O thread ---- */
 
-/* Acks that are owed go first: what was done with does not come again. */
+/* Pending acks go first, so that finished messages do not come again. */
 static void give_back(struct bus_rabbitmq *b, size_t lane)
 {
     struct buf *out = &b->links[SIDE_IN].out;

@@ -90,7 +90,7 @@ static bool declare_lane(const struct declaring *d, const struct rabbitmq_topolo
     amqp_table_entry_t lasting[] = {HANDS_ON,
                                     number("x-delivery-limit", (int32_t)t->delivery_limit),
                                     text("x-dead-letter-routing-key", t->dead)};
-    /* What is dropped is not handed on: the dead letters would drown in it. */
+    /* Dropped messages are not dead-lettered: the dead letters would drown in them. */
     amqp_table_entry_t transient[] = {text("x-queue-type", "classic"),
                                       number("x-max-length", TRANSIENT_MAX),
                                       text("x-overflow", "drop-head")};

@@ -1,15 +1,15 @@
-/* What exists at the broker, declared by the program at every connect and, but for the queues of
- * transient lanes, durable:
+/* The queues and exchanges at the broker. The program declares them at every connect; all but the
+ * queues of transient lanes are durable:
  *
  *   PREFIX.LANE        one quorum queue for each lane; for a transient one a classic queue
  *                      in memory, that goes with its broker and drops the oldest beyond a length
- *   PREFIX.delay.2s …  an exchange and a quorum queue for each step of the ladder: whatever is sent
- *                      there with a lane's queue as its routing key goes on to that queue when the
+ *   PREFIX.delay.2s …  an exchange and a quorum queue for each step of the ladder: a message sent
+ *                      there with a lane's queue as its routing key moves to that queue when the
  *                      time is over
- *   PREFIX.dead        messages that were given out too often, or that nobody could read: for a
+ *   PREFIX.dead        messages that were given out too often, or that no node could read: for a
  *                      person to look at, the oldest go first when there are too many
  *
- * Queues hand over what expires or dies at least once: the copy is safe before the original
+ * Queues hand over expired and dead messages at least once: the copy is safe before the original
  * goes. */
 #pragma once
 

@@ -1,5 +1,5 @@
-/* What is on its way to the broker and not yet confirmed: parcels, kept until the broker says that
- * it has them. Used under the bus's lock. */
+/* Messages that were sent to the broker and not yet confirmed: parcels, kept until the confirm.
+ * Used under the bus's lock. */
 #pragma once
 
 #include "port/bus.h"

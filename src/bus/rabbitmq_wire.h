@@ -1,5 +1,5 @@
 /* A bus message as bytes, for the broker. A fixed size, a version in front and a checksum at the
- * end: bytes of an unknown version, or of somebody else, are told apart and never guessed. Event
+ * end: bytes of an unknown version or of another program are recognised and never guessed. Event
  * types and errors travel by a hash of their name, so that nodes of different versions may number
  * them differently. The tag stays behind: it is each driver's own. */
 #pragma once

@@ -1,5 +1,5 @@
-/* Takes a command line apart. Options that are settings are read by ops/settings.c first; what is
- * left is matched with the command's own options, and whatever matches neither is refused with the
+/* Parses a command line. ops/settings.c reads the options that are settings first; the rest is
+ * matched with the command's own options. An option that matches neither is refused, with the
  * nearest name of both. */
 #include "cmd/command.h"
 
@@ -204,7 +204,7 @@ static int parse_option(struct invocation *in, char **rest, int left, int *used)
     return EXIT_DONE;
 }
 
-/* Sorts what is no setting into options and arguments (kept at the front of `rest`). */
+/* Sorts arguments that are no setting into options and arguments (kept at the front of `rest`). */
 static int parse_rest(struct invocation *in, char **rest, int count)
 {
     in->arguments = rest;
@@ -238,7 +238,7 @@ static void warn_unknown(void *ctx, const char *variable)
     log_warn("an environment variable names no setting", LOG_CSTR("variable", variable));
 }
 
-/* The server logs what it does; other commands only what went wrong, unless asked for more. */
+/* The server logs its work; other commands only failures, unless asked for more. */
 static void set_log_level(const struct invocation *in)
 {
     enum log_level level = LOG_INFO;

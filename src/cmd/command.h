@@ -1,5 +1,5 @@
-/* What a command of the program is: one table row with its words, its options and its function.
- * Parsing, --help, "did you mean" and exit codes are the same for all of them. */
+/* A command of the program: one table row with its words, its options and its function. Parsing,
+ * --help, "did you mean" and exit codes are the same for all of them. */
 #pragma once
 
 #include <limits.h>
@@ -27,7 +27,7 @@ enum option_kind {
 
 struct command_option {
     const char *name;  /* without dashes */
-    const char *value; /* what it is called in the help; NULL: a switch */
+    const char *value; /* its name in the help; NULL: a switch */
     const char *help;
     enum option_kind kind;
     const char *of; /* the verbs that take it, with a space after each; NULL: all */
@@ -47,7 +47,8 @@ struct command {
     const char *examples;
     int arguments_min, arguments_max;
     struct command_option options[COMMAND_OPTIONS_MAX + 1]; /* ends with name NULL */
-    bool raw;                                               /* parses what is no setting itself */
+    bool raw;                                               /* parses all arguments but settings
+                                                               itself */
     const struct operation *operations;                     /* cmd/operate.h; NULL: run */
     int (*run)(struct invocation *in);
 };

@@ -1,4 +1,4 @@
-/* `fantail config`: what is in force, and where each value comes from. */
+/* `fantail config`: the value of each setting, and where it comes from. */
 #include "cmd/command.h"
 #include "cmd/show.h"
 

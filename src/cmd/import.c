@@ -1,5 +1,5 @@
-/* `fantail import FILE`: accounts, follows, posts, likes and comments as lines of JSON. An import
- * can be run again: what is there stays as it is. */
+/* `fantail import FILE`: accounts, follows, posts, likes and comments as lines of JSON. You can run
+ * an import again: existing rows stay as they are. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,8 @@
 #include "base/check.h"
 #include "ops/progress.h"
 
-enum { CHUNK_LINES = 1000, SHOWN_MAX = 20 };
+/* A password takes the server as long as hundreds of other lines, and a call should end soon. */
+enum { CHUNK_WEIGHT = 4000, PASSWORD_WEIGHT = 4, SHOWN_MAX = 20 };
 
 static const struct {
     const char *key, *shown;
@@ -69,6 +70,7 @@ bool import_lines_flush(struct import_lines *im)
     json_decref(answer);
     buf_clear(&im->chunk);
     im->chunk_lines = 0;
+    im->chunk_weight = 0;
     return true;
 }
 
@@ -78,11 +80,12 @@ bool import_lines_add(struct import_lines *im, struct str line)
         line.len--;
     if (line.len >= IMPORT_LINE_MAX)
         return import_lines_reject(im, "longer than 900 KiB");
-    if ((im->chunk.len + line.len >= IMPORT_LINE_MAX || im->chunk_lines == CHUNK_LINES) &&
+    if ((im->chunk.len + line.len >= IMPORT_LINE_MAX || im->chunk_weight >= CHUNK_WEIGHT) &&
         !import_lines_flush(im))
         return false;
     im->line++;
     im->chunk_lines++;
+    im->chunk_weight += memmem(line.ptr, line.len, "\"password\"", 10) ? PASSWORD_WEIGHT : 1;
     buf_str(&im->chunk, line);
     buf_append(&im->chunk, "\n", 1);
     return true;

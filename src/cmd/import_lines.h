@@ -1,5 +1,5 @@
-/* Sends lines of JSON to the store in chunks, each one transaction: what `import` and `demo` share.
- */
+/* Sends lines of JSON to the store in chunks, each one transaction or a few: what `import` and
+ * `demo` share. */
 #pragma once
 
 #include "base/buf.h"
@@ -20,6 +20,7 @@ struct import_lines {
     struct control *control;
     struct buf chunk;
     uint64_t chunk_lines;
+    uint64_t chunk_weight;
     uint64_t line; /* number of the last line added */
     uint64_t totals[IMPORT_COUNTS];
     uint64_t rejections; /* told on stderr, the first few of them */

@@ -45,7 +45,7 @@ static void leave_open(const struct invocation *in, const struct control *c, con
             paused ? "resume" : "pause", id, id);
 }
 
-/* Work that began before somebody looked has its pace from its own beginning. */
+/* The pace of earlier work counts from its own beginning. */
 static void begin_with_job(struct progress *p, const json_t *job)
 {
     int64_t created_ms, changed_ms;

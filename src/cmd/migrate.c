@@ -1,8 +1,8 @@
-/* `fantail migrate`: which schema a store has, and bringing it to this program's.
+/* `fantail migrate`: shows a store's schema version, and upgrades it to this program's.
  *
  * Opening a store does the same, so a server does not need this command. An operator of many nodes
- * uses it to take the step once, before the first new node starts. A step leaves everything that
- * the version before uses: its nodes go on meanwhile. In PostgreSQL the step is one transaction
+ * uses it to take the step once, before the first new node starts. A step keeps everything that the
+ * previous version uses, so its nodes continue meanwhile. In PostgreSQL the step is one transaction
  * under an advisory lock; a data folder is locked against its server. */
 #include <limits.h>
 #include <stdio.h>

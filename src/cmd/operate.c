@@ -237,7 +237,7 @@ static void add_slice(json_t *total, const json_t *slice)
     }
 }
 
-/* Takes what is needed to go on out of the slice. False: this was the last one. */
+/* Takes the position of the next slice out of this one. False: this was the last one. */
 static bool goes_on(const struct operation *op, json_t *slice, json_t *asked)
 {
     const char *next = op->next ? answer_text(slice, op->next) : "";

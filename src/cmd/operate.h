@@ -16,7 +16,7 @@ struct operation {
     const char *note;    /* the same, on stderr */
 
     /* Answers that come in slices, which are added up: numbers are summed, arrays joined. */
-    const char *resume, *next; /* where to go on: member of the request, of the answer */
+    const char *resume, *next; /* the position to resume at: member of the request, of the answer */
     const char *label;         /* of the progress bar; NULL: none */
     const char *counted;       /* the member that it shows */
     int64_t slice_max;         /* the members "limit" and "items" are of such slices; 0: not */

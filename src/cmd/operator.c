@@ -327,7 +327,7 @@ const struct command operator_commands[] = {
      .operations = check_operation},
     {.name = "explain",
      .arguments = "USER POST",
-     .summary = "say why a post is or is not in somebody's feed",
+     .summary = "say why a post is or is not in a person's feed",
      .about =
          "USER is an account's name or id, POST a post's id. Prints the verdict and every fact "
          "behind it: pushed or pulled, followed, muted, blocked, deleted, delivered or in "

@@ -1,5 +1,5 @@
-/* `fantail replay plan | start`: deliver again what was delivered once, knowing beforehand what
- * that will do. A start plans first, with the same selection, and sends what it counted along. */
+/* `fantail replay plan | start`: delivers events again, after a plan has counted the effects. A
+ * start plans first, with the same selection, and sends the counts along. */
 #include <stdio.h>
 
 #include "base/check.h"

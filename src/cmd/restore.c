@@ -1,9 +1,8 @@
 /* `fantail restore PATH`: makes a data folder from a backup.
  *
  * The copy is written beside its final name, checked by SQLite itself, synced and only then
- * renamed, so that a folder never holds half a store. What belonged to a store that is replaced
- * (its log, the views' snapshot) goes first: a snapshot of other data must never meet this store.
- */
+ * renamed, so that a folder never holds half a store. The files of a replaced store (its log, the
+ * views' snapshot) go first: a snapshot of other data must never meet this store. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -61,7 +60,7 @@ static int copy_file(struct invocation *in, const char *source, const char *targ
     return code;
 }
 
-/* One text: "ok" from integrity_check, or what is wrong. */
+/* One text: "ok" from integrity_check, or the first fault. */
 static bool ask(sqlite3 *db, const char *sql, char *out, size_t size)
 {
     sqlite3_stmt *statement = NULL;
@@ -96,7 +95,7 @@ static int verify(struct invocation *in, const char *path)
     return code;
 }
 
-/* Looking into a store in this mode leaves an empty log and its index behind. */
+/* Opening a store in this mode leaves an empty log and its index behind. */
 static void remove_traces(const struct invocation *in)
 {
     static const char *const traces[] = {PART_FILE "-wal", PART_FILE "-shm"};

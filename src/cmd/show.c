@@ -1,9 +1,9 @@
-/* Renders templates. What is left out is rendered first and cut off again: that finds the end of a
- * section without a second parser. Templates are our own literals, so a malformed one is a bug and
- * ends in a CHECK; values come from the server and may be anything.
+/* Renders templates. An omitted section is rendered first and cut off again: that finds its end
+ * without a second parser. Templates are our own literals, so a malformed one is a bug and ends in
+ * a CHECK; values come from the server and may be anything.
  *
- * Spans are rounded down to the largest unit that says enough: an operator compares spans and
- * does not add them up. */
+ * Spans are rounded down to the largest unit that says enough: an operator compares spans and does
+ * not add them up. */
 #include "cmd/show.h"
 
 #include <stdlib.h>

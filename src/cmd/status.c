@@ -1,5 +1,5 @@
-/* `fantail status`: gathers what the picture is made of, and repeats it with --watch. What it looks
- * like is a template in cmd/operator.c. */
+/* `fantail status`: gathers the figures, and repeats that with --watch. Its template is in
+ * cmd/operator.c. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

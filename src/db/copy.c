@@ -1,7 +1,7 @@
 /* Copies tables from one store into another of either driver, and compares the two.
  *
  * The source is read in one snapshot. PostgreSQL takes everything in one transaction; SQLite takes
- * rows in batches, whose values wait in memory because a transaction may run again. What is read is
+ * rows in batches, whose values wait in memory because a transaction may run again. Rows are
  * counted and summed up by table (db/copy_table.h), so that a second reading of the target can be
  * compared with the first of the source. */
 #include "db/copy.h"

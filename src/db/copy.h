@@ -1,5 +1,5 @@
-/* Copying a whole store, for whoever has opened both: into an empty store of either driver, all or
- * nothing where that is PostgreSQL. */
+/* Copies a whole store into an empty one of either driver, both opened by the caller; all or
+ * nothing where the target is PostgreSQL. */
 #pragma once
 
 #include "db/copy_table.h"

@@ -13,8 +13,8 @@
 #include "base/check.h"
 #include "base/hash.h"
 
-/* What is in meta and belongs to this one place: the version of its tables, its own name and what
- * is known of the views that are called after it. */
+/* The rows of meta that belong to one place: the version of its tables, its own name and the state
+ * of the views named after it. */
 #define META_STAYS " WHERE name NOT IN ('schema', 'store_id', 'views_lost', 'views_loaded')"
 
 static bool is_meta(const struct copy_table *t)

@@ -12,7 +12,7 @@ enum { COPY_TABLES_MAX = 64, COPY_COLUMNS_MAX = 32 };
 struct copy_table {
     const struct schema_table *schema;
     char *select, *insert, *count_sql; /* statements, which live as long as the table */
-    uint64_t rows, sum;                /* what was read of it: order does not matter */
+    uint64_t rows, sum;                /* of the rows read, in any order */
 };
 
 struct copy_tables {

@@ -1,5 +1,5 @@
-/* Connections that nobody uses at the moment, for the pools of readers of both drivers. Their
- * number is the limit on reads at a time. */
+/* Idle connections, for the pools of readers of both drivers. Their number is the limit on reads at
+ * a time. */
 #pragma once
 
 #include <pthread.h>

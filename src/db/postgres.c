@@ -1,9 +1,9 @@
-/* The PostgreSQL driver as a whole: opening in the right order, the vtable, statistics, what is
- * known of an absent server, the end.
+/* The PostgreSQL driver as a whole: opening in the right order, the vtable, statistics, the record
+ * of an absent server, the end.
  *
  * Threads: the writers' own (all changes), and any number of callers who borrow reader connections.
- * A server that is away is noticed by whoever fails to connect. From then on one caller at a time
- * tries again, and everybody else fails at once: threads that all wait for the same dead server
+ * The first caller that fails to connect notices that a server is away. From then on one caller at
+ * a time tries again, and all others fail at once: threads that all wait for the same dead server
  * would only take each other's place. Nothing in a network is fatal: the server's word that data
  * are damaged is. */
 #include "db/postgres.h"
@@ -47,7 +47,7 @@ bool pg_absence_may_try(struct pg_db *db)
     LOCK_SCOPE(&a->lock);
     int64_t now = pg_now_ms();
     bool may = a->since_ms == 0 || now >= a->next_ms;
-    if (a->since_ms && may) /* this one may take that long; nobody else needs to */
+    if (a->since_ms && may) /* this one may take that long; no other needs to */
         a->next_ms = now + db->config.connect_timeout_ms + TRY_EVERY_MS;
     return may;
 }
@@ -146,6 +146,8 @@ static const struct db_ops ops = {
     .read = pg_readers_run,
     .exec = pg_statement_exec,
     .query = pg_statement_query,
+    .exec_each = pg_statement_exec_each,
+    .get_row_each = pg_statement_get_row_each,
     .next = pg_rows_next,
     .column_i64 = pg_rows_i64,
     .column_text = pg_rows_text,
@@ -175,7 +177,7 @@ static enum err check_url(const char *url, char detail[TX_DETAIL_MAX])
     return ok ? OK : ERR_INVALID;
 }
 
-/* The contract's durability is the server's setting: an operator who turned it off is told. */
+/* The contract's durability is the server's setting: warns an operator who turned it off. */
 static void warn_if_not_durable(struct pg_link *l)
 {
     static const char *const settings[] = {"synchronous_commit", "fsync", "full_page_writes"};

@@ -1,18 +1,19 @@
 /* The driver of the db port for many nodes: PostgreSQL 13 or newer, through libpq.
  *
- * What it promises beside port/db.h, and where a network and several writers ask for other words:
+ * Its promises beside port/db.h, and where a network and several writers change them:
  *  - Several jobs run at a time, each writer on a connection of its own; run() is called on any of
- *    the writers' threads, the commit hook and done() on a thread of their own, which may wait: the
- *    writers go on with what shares no actor or object. Every transaction is SERIALIZABLE:
- *    check-then-write code behaves as if jobs ran one after the other.
- *  - Order. Jobs whose events share an actor or an object are told (hook, done) in the order of
- *    their commits. Others are told in any order; with writers = 1 all that have events are told in
- *    the order of submission. This holds within one process: what other nodes commit is told by
- *    other means. So a job sees what an earlier one wrote once that one's done() was called.
+ *    the writers' threads, the commit hook and done() on a thread of their own, which may wait:
+ *    meanwhile the writers run jobs that share no actor or object. Every transaction is
+ *    SERIALIZABLE: check-then-write code behaves as if jobs ran one after the other.
+ *  - Order. For jobs whose events share an actor or an object, hook and done() are called in the
+ *    order of their commits. For others they are called in any order; with writers = 1 in the order
+ *    of submission for all jobs with events. This holds within one process: other nodes' events
+ *    arrive by other means. So a job sees what an earlier one wrote once that one's done() was
+ *    called.
  *  - A transaction is run again after a serialization failure, a deadlock or a lost connection, a
  *    bounded number of times; then its job ends as ERR_UNAVAILABLE.
  *  - When many jobs wait, a writer runs several in one transaction (at most group_max): one COMMIT
- *    for all, and rows that everybody wants are not fought over. A job's failure stays its own.
+ *    for all, and hot rows are not fought over. A job's failure stays its own.
  *  - A lost answer to COMMIT is looked up by the transaction's id, and after a crash of the server
  *    by its outbox row. Only when its fate stays unknown for lookup_ms (the server is gone, or it
  *    crashed and the transaction stored no event) the job ends as ERR_UNKNOWN_COMMIT.

@@ -1,15 +1,15 @@
-/* What follows COMMIT: the commit hook, then the answers, on a thread of their own.
+/* After COMMIT: the commit hook, then the answers, on a thread of their own.
  *
  * The hook may wait for another server (the views of many nodes are in Redis), and a writer must
- * not: its connection could commit what comes next. So a writer hands on its committed group and
- * goes on. Groups are told in the order in which they were handed on. They still hold the stripes
- * of their keys (pg_order): the next group with one of these keys commits only when this one was
- * told, so the order of commits and of telling is the same for each key.
+ * not: its connection could commit the next group. So a writer hands its committed group to the
+ * applier and continues. The applier runs the hook for groups in the order of arrival. They still
+ * hold the stripes of their keys (pg_order): the next group with one of these keys commits only
+ * after this one's hook, so commits and hooks have the same order for each key.
  *
- * Groups that came while the hook ran are told in one call: a round trip for all of them. They are
+ * Groups that came while the hook ran get one call: a round trip for all of them. They are
  * APPLY_MAX at most; a writer that finds no room waits, as its callers do.
  *
- * A group without events has nothing to tell, and its writer answers it by itself. */
+ * A group without events needs no hook, and its writer answers it by itself. */
 #include <stdlib.h>
 
 #include "base/check.h"

@@ -1,23 +1,24 @@
-/* COMMIT, its lost answer, and the order of telling.
+/* COMMIT, its lost answer, and the order of hooks.
  *
  * COMMIT travels together with the writes that were not looked at yet: when one of them failed, the
  * server skips everything behind it, COMMIT included, and nothing has happened. Before it is sent
  * the transaction's id is known. So when the connection fails before the answer came, a new
- * connection can ask what became of that id: committed, aborted, or in progress, which is asked
- * again until it is over. A COMMIT that never reached the server leaves its session idle in its
+ * connection can look up that id: committed, aborted, or in progress, which it asks again until the
+ * transaction is over. A COMMIT that never reached the server leaves its session idle in its
  * transaction; that session is ended, so that the answer comes soon and its rows are free.
  *
  * A crash of the server makes that less simple: an id whose transaction had not reached the disk is
  * given to another one afterwards. So "committed" counts only within one life of the server (see
- * server_life); after a crash, or a failover, the outbox must have an event of the transaction.
- * Anything else than "committed" is true in any life: what reached the disk keeps its id.
+ * server_life); after a crash, or a failover, the outbox must have an event of the transaction. Any
+ * other answer than "committed" is true in any life: a transaction that reached the disk keeps its
+ * id.
  *
- * Who is told first? Two jobs that concern the same thing (a follow and its end, two likes of one
- * post) must reach the views in the order of their commits. From before COMMIT until after it has
- * told, a transaction holds the stripes of all its events' keys (actor and object). Whoever needs
- * one of them waits with its COMMIT, so the orders of commits and of telling are the same for each
- * key. Holders wait for nobody else (they have all their rows and never want further stripes), so
- * nobody waits in a circle. */
+ * The order of hooks. Two jobs that concern the same row (a follow and its end, two likes of one
+ * post) must reach the views in the order of their commits. From before COMMIT until after its
+ * hook, a transaction holds the stripes of all its events' keys (actor and object). Another that
+ * needs one of them waits with its COMMIT, so commits and hooks have the same order for each key. A
+ * holder waits for no other transaction (it has all its rows and never wants further stripes), so
+ * there is no deadlock. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -173,7 +174,7 @@ static enum fate ask_fate(struct pg_link *l, const struct lost *lost)
                 "AND backend_xid = $2::xid8::xid AND state LIKE 'idle in transaction%'",
                 session, 2, NULL, 0);
     if (!pg_link_ask(l, "SELECT pg_xact_status($1::xid8)", id, 1, status, sizeof status))
-        /* "in the future": it never reached the disk, and nobody has its id yet */
+        /* "in the future": it never reached the disk, and no other has its id yet */
         return !l->lost && strcmp(l->failure.state, "22023") == 0 ? ABORTED : UNKNOWN;
     if (strcmp(status, "aborted") == 0)
         return ABORTED;
@@ -207,9 +208,9 @@ void pg_ids_reach(struct pg_writer *w)
 }
 
 /* The horizon (postgres_horizon.c) is right only if no event is older than its transaction, but for
- * PG_EARLY_MS: then nobody can have passed over it. A node whose clock is behind the server's, or
- * that was stopped between giving an id and beginning, undoes and runs again, with the ids raised
- * to the server's time and the transaction begun before any id is given. */
+ * PG_EARLY_MS: then no reader can have passed over it. A node whose clock is behind the server's,
+ * or that was stopped between giving an id and beginning, undoes and runs again, with the ids
+ * raised to the server's time and the transaction begun before any id is given. */
 static bool is_too_early(struct pg_writer *w, struct pg_tx *tx)
 {
     uint64_t oldest = oldest_stored(w);

@@ -1,13 +1,13 @@
-/* The inside of the PostgreSQL driver, shared by the files postgres*.c and their unit tests; nobody
- * else includes it.
+/* The inside of the PostgreSQL driver, included only by the files postgres*.c and their unit tests.
  *
  *     postgres.c            life cycle, vtable, statistics, an absent server
  *     postgres_link.c       one connection: settings, sending, waiting, errors as ours
  *     postgres_statement.c  prepared statements: cache, rewriting, binding, deferring
+ *     postgres_each.c       one statement for many rows of arguments
  *     postgres_tx.c         one transaction: its beginning, its failures, its end
  *     postgres_rows.c       results: streamed or whole, and values as ours
- *     postgres_writer.c     the queue, the writers, groups and what is run again
- *     postgres_commit.c     COMMIT, its lost answer, the order of telling
+ *     postgres_writer.c     the queue, the writers, groups and reruns
+ *     postgres_commit.c     COMMIT, its lost answer, the order of hooks
  *     postgres_apply.c      the commit hook and the answers
  *     postgres_readers.c    the pool of snapshots
  *     postgres_horizon.c    how far all events are visible, and the server's time
@@ -27,23 +27,28 @@
 #include "db/schema.h"
 
 enum {
+    PG_OID_BYTEA = 17,
+    PG_OID_INT8 = 20,
+    PG_OID_TEXT = 25,
+    PG_OID_INT8_ARRAY = 1016,
     PG_PARAMETERS_MAX = 32,    /* $1 … $32 */
     PG_STATEMENTS_MAX = 4096,  /* per connection */
     PG_SENT_MAX = 256,         /* messages on the way whose answers are not read yet */
-    PG_DEFERRED_MAX = 64,      /* of them writes that nobody waits for */
+    PG_DEFERRED_MAX = 64,      /* of them writes without a waiting caller */
     PG_WHOLE_ROWS_MAX = 1024,  /* a result surely not larger is fetched as a whole */
     PG_KEPT_ROWS_MAX = 100000, /* streamed rows put aside because another statement runs */
-    PG_LOCK_WAIT_MS = 100,     /* behind somebody's row, before it counts as contention */
+    PG_LOCK_WAIT_MS = 100,     /* behind another's row, before it counts as contention */
     PG_SILENCE_MS = 1000,      /* beyond the statement timeout: then the server is gone */
     PG_IDLE_MS = 5000,         /* of a writer inside a transaction: the server ends it */
     PG_EARLY_MS = 10,          /* an event may be so much older than its transaction … */
     PG_MARGIN_MS = 25,         /* … and the horizon stays so far behind the oldest one */
     PG_BEGINS_FIRST = 256,     /* transactions that wait for their BEGIN after one was too late */
     PG_FIRST_MAX = 64,         /* of jobs, run at once */
+    PG_TOGETHER_MAX = 256,     /* jobs run as one */
     PG_STRIPES = 256
 };
 
-/* How the horizon knows those who write, among all connections of the database. */
+/* How the horizon knows writers among all connections of the database. */
 #define PG_WRITER_NAME "fantail writer"
 #define PG_READER_NAME "fantail reader"
 #define PG_SCHEMA_NAME "fantail schema"
@@ -60,13 +65,14 @@ struct pg_statement {
     char name[12];
     Oid types[PG_PARAMETERS_MAX]; /* 0: only NULL was ever given */
     int parameter_count;
+    bool each;              /* for many rows of arguments: each parameter is an array */
     int8_t limit_parameter; /* LIMIT $n: n; LIMIT with a number ≤ PG_WHOLE_ROWS_MAX: 0; else -1 */
     bool is_write;          /* anything but SELECT */
     bool prepared;          /* the server has it, or will once it read what was sent */
 };
 
 struct pg_statement_slot {
-    uint64_t sql; /* the address of the text */
+    uint64_t sql; /* the address of the text, twice; and one more when it is for each */
     struct pg_statement *statement;
 };
 
@@ -209,9 +215,23 @@ enum err pg_statement_exec(struct tx *tx, const char *sql, const struct db_value
                            int64_t *changed);
 enum err pg_statement_query(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
                             struct db_rows *rows);
+enum err pg_statement_exec_each(struct tx *tx, const char *sql, const struct db_value *args,
+                                size_t n, size_t count);
+enum err pg_statement_get_row_each(struct tx *tx, const char *sql, const struct db_value *args,
+                                   size_t n, size_t count, db_row_reader read, void *out,
+                                   size_t size, bool *found);
 void pg_statements_free(struct pg_link *l);
 /* `sql` with each `ids($N)` as a table made from an array; an alias of it needs AS. */
 void pg_statement_rewrite(const char *sql, struct buf *out);
+/* `sql` for a table of arguments, each column an array (types[i] is that of its elements; 0: all of
+ * it is NULL). What a SELECT returns has one more column, the row's place from 1 on. False: it is
+ * not one of the forms that tx_exec_each and tx_get_row_each take. */
+bool pg_each_rewrite(const char *sql, const Oid *types, size_t n, struct buf *out);
+Oid pg_each_array_type(Oid element); /* 0: bigint */
+/* Appends column `i` of the arguments as an array, as it travels. False: it has two kinds. */
+bool pg_each_write(struct buf *out, Oid element, const struct db_value *args, size_t n,
+                   size_t count, size_t i);
+Oid pg_value_type(const struct db_value *v); /* 0: NULL */
 /* The row limit that the text itself names: see limit_parameter. */
 int pg_statement_find_limit(const char *sql);
 
@@ -252,12 +272,13 @@ struct pg_keys {
     uint64_t bits[PG_STRIPES / 64];
 };
 
-/* Who is between COMMIT and having told, by the stripes of its events' keys. */
+/* The transactions between COMMIT and the end of their hook, by the stripes of their events' keys.
+ */
 struct pg_order {
     pthread_mutex_t lock;
     pthread_cond_t left;
     struct pg_keys held;
-    struct pg_turn *first, **last; /* who waits, in the order of coming */
+    struct pg_turn *first, **last; /* the waiting ones, in the order of arrival */
 };
 
 struct pg_turn {
@@ -268,7 +289,7 @@ struct pg_turn {
 void pg_keys_add(struct pg_keys *keys, const struct event_list *events);
 void pg_order_init(struct pg_order *o);
 void pg_order_done(struct pg_order *o);
-/* Waits for everybody who came before with one of the same keys. */
+/* Waits for every earlier turn with one of the same keys. */
 void pg_order_enter(struct pg_order *o, struct pg_turn *turn);
 void pg_order_leave(struct pg_order *o, const struct pg_turn *turn);
 
@@ -279,6 +300,7 @@ struct pg_slot {
     enum err result;
     struct event_list events;
     PGresult *first_result; /* by a first statement that was run ahead; NULL: it was not */
+    bool offered, taken;    /* to be run together with others; and it was */
 };
 
 struct pg_slot *pg_slots_new(const struct pg_db *db); /* group_max of them */
@@ -301,12 +323,13 @@ struct pg_writers {
 
     pthread_mutex_t lock; /* guards what follows, up to `alone_waiting` */
     pthread_cond_t wake;  /* a job came, or room for it */
-    pthread_cond_t room;  /* for those who try again */
+    pthread_cond_t room;  /* for transactions that try again */
     struct db_job *head, **tail;
     size_t waiting;
     bool stopping;
     /* How many transactions may run at a time: halved when they get into each other's way, raised
-     * by one after a while of peace. Alone: who failed twice waits until nobody else runs. */
+     * by one after a while of peace. Alone: a transaction that failed twice waits until no other
+     * runs. */
     size_t allowed, inside, calm;
     bool alone;
     size_t alone_waiting;
@@ -332,7 +355,7 @@ enum pg_end {
 
 /* How a transaction that failed is tried again. */
 enum pg_end pg_end_of(enum pg_trouble trouble);
-/* Commits what the transaction did and tells the slots' jobs; or says why not. */
+/* Commits the transaction and answers the slots' jobs; or says why not. */
 enum pg_end pg_commit(struct pg_writer *w, struct pg_tx *tx);
 void pg_answer(struct pg_db *db, struct pg_slot *slot);
 /* No id is given from now on that is older than the writer's transaction. */
@@ -364,7 +387,7 @@ struct pg_apply {
 
 void pg_apply_init(struct pg_apply *a, struct pg_db *db);
 enum err pg_apply_start(struct pg_apply *a);
-void pg_apply_stop(struct pg_apply *a); /* after the writers: tells what waits, joins */
+void pg_apply_stop(struct pg_apply *a); /* after the writers: answers the waiting groups, joins */
 void pg_apply_done(struct pg_apply *a);
 /* The writer's jobs have their results: the hook, then the answers; then the turn is over. */
 void pg_apply(struct pg_writer *w, const struct pg_turn *turn);
@@ -390,7 +413,7 @@ enum err pg_readers_run_on(struct pg_link *l, tx_fn run, void *arg, char *detail
 struct pg_watch {
     pthread_mutex_t lock;
     struct pg_link link;
-    int64_t warned_ms; /* when it was last said that the horizon cannot be told */
+    int64_t warned_ms; /* when the missing horizon was last logged */
 };
 
 void pg_watch_init(struct pg_watch *w, struct pg_db *db);
@@ -438,7 +461,7 @@ void pg_absence_note(struct pg_db *db);
 int64_t pg_absence_lasted_ms(struct pg_db *db);
 /* The server says that data are damaged: calls `fatal` the first time. */
 void pg_db_damaged(struct pg_db *db, const char *why);
-/* Asks for the database's size when somebody wants it and the last answer is old. */
+/* Asks for the database's size when a caller wants it and the last answer is old. */
 void pg_db_measure(struct pg_db *db, struct pg_link *l);
 
 static inline struct pg_db *pg_of(struct db *db)

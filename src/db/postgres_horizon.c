@@ -1,22 +1,23 @@
 /* How far all events are visible, and the server's time.
  *
  * Ids are given before COMMIT, by many nodes: an event may become visible after another with a
- * higher id. Who wants them in the order of their ids must know how far nothing is missing. The
- * argument, all by the server's own clock:
+ * higher id. A reader in the order of ids must know how far none is missing. The argument, all by
+ * the server's own clock:
  *  - A transaction that writes asks for the time once it has begun, which is after it became
  *    visible in the list of open transactions, with the moment of its beginning. Its COMMIT is sent
  *    only if all its events are at most PG_EARLY_MS older than that time (postgres_commit.c).
  *  - The horizon is read from that list: the present, or the oldest beginning in it, whichever is
- *    earlier, less PG_MARGIN_MS. The present is taken before the list is read. So whoever is not in
- *    the list has ended, and is visible to later readers (the server clears the entry after the
- *    rows are visible), or will find a later time when it asks: either way it will not commit
- *    anything below the horizon. Whoever is in the list has no event below it either.
- * A server whose clock is set back makes the horizon stand still for as long, and nothing is lost:
- * generators of ids do not go back with it, and a new node begins above all ids that are stored.
+ *    earlier, less PG_MARGIN_MS. The present is taken before the list is read. So a transaction
+ *    that is not in the list has ended, and is visible to later readers (the server clears the
+ *    entry after the rows are visible), or will find a later time when it asks: either way it will
+ *    not commit anything below the horizon. A transaction in the list has no event below it either.
+ *    A server whose clock is set back makes the horizon stand still for as long, and nothing is
+ *    lost: generators of ids do not go back with it, and a new node begins above all ids that are
+ *    stored.
  *
- * Only connections named PG_WRITER_NAME count: others commit no events. The list shows a user what
- * connections of other users do only with the server's permission. What is hidden cannot be
- * reckoned with, so it is an error, and the log says what to grant. */
+ * Only connections named PG_WRITER_NAME count: others commit no events. The list shows other users'
+ * connections only with the server's permission. Hidden ones could hold events below the horizon,
+ * so they are an error, and the log says what to grant. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -116,9 +117,7 @@ static enum err measure(struct pg_link *l, int64_t *offset_us, int64_t *error_us
     *error_us = INT64_MAX;
     for (int i = 0; i<TIME_TRIES && * error_us> GOOD_ERROR_US; i++) {
         int64_t offset = 0, error = 0;
-        enum err e = ask_time(l, &offset, &error);
-        if (e)
-            return e;
+        TRY(ask_time(l, &offset, &error));
         if (error < *error_us) {
             *offset_us = offset;
             *error_us = error;

@@ -8,9 +8,9 @@
  *
  * No call here blocks without limit. Sockets are non-blocking and every wait is a poll(): for a
  * connection as a whole connect_timeout_ms, for an answer the statement timeout and a second more.
- * The server ends statements itself at the statement timeout, so whoever is silent longer is gone,
- * stopped or cut off, and the connection is given up. (Looking up a host's name is the system's
- * resolver's matter, which has its own timeouts.) */
+ * The server ends statements itself at the statement timeout, so a server that is silent longer is
+ * gone, stopped or cut off, and the driver drops the connection. (Looking up a host's name is the
+ * system's resolver's matter, which has its own timeouts.) */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -423,7 +423,7 @@ static bool open_now(struct pg_link *l)
            PQenterPipelineMode(l->handle) == 1;
 }
 
-/* The first to come after a crash names the new life. Nobody's tables yet: no life either. */
+/* The first connection after a crash names the new life. Without tables there is no life either. */
 void pg_link_note_life(struct pg_link *l)
 {
     char text[24];

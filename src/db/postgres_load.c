@@ -1,6 +1,6 @@
 /* COPY, which the driver's pipelines cannot do: a connection of its own, in libpq's ordinary
- * blocking way, because nobody waits for a load but the person who started it. It is not named as a
- * writer, so the horizon does not wait for it: what it stores is there before any node is. */
+ * blocking way, because only the person who started a load waits for it. It is not named as a
+ * writer, so the horizon does not wait for it: its rows are there before any node starts. */
 #include "db/postgres_load.h"
 
 #include <libpq-fe.h>

@@ -1,6 +1,7 @@
 /* The pool of connections for reads. A read borrows one, holds one snapshot (REPEATABLE READ, READ
  * ONLY) from its first statement to its last, and gives it back. As in the SQLite driver the number
- * of connections is the limit on reads at a time, and who finds none waits at most read_wait_ms.
+ * of connections is the limit on reads at a time, and a caller that finds none waits at most
+ * read_wait_ms.
  *
  * Connections are opened when they are first needed. One that turns out to be dead (the server was
  * restarted, a firewall forgot it) is replaced and the read is run once more, from its beginning:

@@ -1,9 +1,9 @@
 /* Results: rows as they come, and their values as the port's.
  *
  * Rows are streamed or whole (see pg_statement_query). A streamed result occupies the connection:
- * whoever wants to send the next statement first takes the rest of the rows from it, up to a limit,
- * which is meant for a few rows around a nested query and not for a table. Rows that nobody reads
- * to the end are read and thrown away when they are closed, since the server sends them anyway.
+ * the next statement first takes the rest of the rows from it, up to a limit, which is meant for a
+ * few rows around a nested query and not for a table. Closing a result reads and drops the
+ * remaining rows, since the server sends them anyway.
  *
  * Values arrive in binary. Numbers may be of any integer type (a literal is an INTEGER, a COUNT a
  * BIGINT) or NUMERIC, which SUM gives: a NUMERIC is base 10000, most significant digit first. */
@@ -41,7 +41,7 @@ struct pg_rows *pg_rows_open(struct pg_tx *tx)
     return r;
 }
 
-/* The query's own results are over: what follows them on the way is nobody's in particular. */
+/* The query's own results are over: the next answers belong to other statements. */
 static enum err end_stream(struct pg_rows *r)
 {
     struct pg_link *l = r->tx->link;

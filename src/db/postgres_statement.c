@@ -5,7 +5,7 @@
  * far has no type of ours (the server infers one); when it gets a value, the statement is prepared
  * once more under a new name. A parameter never changes from one kind to another.
  *
- * Round trips are what a write costs, so a write whose outcome nobody asks for (tx_exec without
+ * A write costs round trips, so a write whose outcome no caller asks for (tx_exec without
  * `changed`) is only sent: its answer is looked at with the next statement that waits, or with
  * COMMIT. It may turn out then that it failed. That is no loss: the transaction is run again. Two
  * things depend on it:
@@ -29,10 +29,6 @@
 #include "db/sql_text.h"
 
 enum {
-    OID_BYTEA = 17,
-    OID_INT8 = 20,
-    OID_TEXT = 25,
-    OID_INT8_ARRAY = 1016,
     SCRATCH_KEEP_BYTES = 65536,
     MESSAGES_OF_ONE = 12 /* the most that one statement sends: BEGIN, PREPARE, savepoints, … */
 };
@@ -99,17 +95,13 @@ void pg_statements_free(struct pg_link *l)
     map_done(&l->statements);
 }
 
-static struct pg_statement *statement_new(const char *sql)
+static struct pg_statement *statement_new(const char *sql, bool each)
 {
     struct pg_statement *s = calloc(1, sizeof *s);
     CHECK(s);
-    struct buf text;
-    buf_init(&text, 0);
-    pg_statement_rewrite(sql, &text);
-    CHECK(!text.failed);
     s->sql = sql;
+    s->each = each;
     s->original = strdup(sql);
-    s->text = text.ptr;
     CHECK(s->original);
     s->parameter_count = sql_parameter_count(sql);
     s->limit_parameter = (int8_t)pg_statement_find_limit(sql);
@@ -117,44 +109,77 @@ static struct pg_statement *statement_new(const char *sql)
     return s;
 }
 
-static struct pg_statement *find(struct pg_link *l, const char *sql)
+static struct pg_statement *find(struct pg_link *l, const char *sql, bool each)
 {
-    struct pg_statement_slot *slot = map_put(&l->statements, &(uint64_t){(uintptr_t)sql}, NULL);
+    uint64_t key = (uint64_t)(uintptr_t)sql << 1 | each;
+    struct pg_statement_slot *slot = map_put(&l->statements, &key, NULL);
     CHECK(slot);
     if (slot->statement) {
         CHECK(strcmp(slot->statement->original, sql) == 0);
         return slot->statement;
     }
     CHECK(l->statements.count <= PG_STATEMENTS_MAX); /* texts are literals, and not so many */
-    return slot->statement = statement_new(sql);
+    return slot->statement = statement_new(sql, each);
 }
 
-static Oid type_of(const struct db_value *v)
+/* The text as PostgreSQL gets it: once, and for many rows of arguments whenever a type is new. */
+static bool write_text(struct pg_statement *s, size_t n)
+{
+    struct buf text;
+    if (s->text && !s->each)
+        return true;
+    buf_init(&text, 0);
+    bool good = true;
+    if (s->each)
+        good = pg_each_rewrite(s->sql, s->types, n, &text);
+    else
+        pg_statement_rewrite(s->sql, &text);
+    CHECK(!text.failed);
+    free(s->text);
+    s->text = text.ptr;
+    return good;
+}
+
+/* The arguments of a statement: one row of them, or (of one for each) `count`. */
+struct given {
+    const struct db_value *args;
+    size_t n, count;
+};
+
+/* The type of a parameter's values; 0: all are NULL. */
+static Oid given_type(const struct given *given, size_t i)
+{
+    Oid type = 0;
+    for (size_t row = 0; row < given->count && type == 0; row++)
+        type = pg_value_type(&given->args[row * given->n + i]);
+    return type;
+}
+
+Oid pg_value_type(const struct db_value *v)
 {
     switch (v->kind) {
     case DB_KIND_I64:
-        return OID_INT8;
+        return PG_OID_INT8;
     case DB_KIND_TEXT:
-        return OID_TEXT;
+        return PG_OID_TEXT;
     case DB_KIND_BLOB:
-        return OID_BYTEA;
+        return PG_OID_BYTEA;
     case DB_KIND_IDS:
-        return OID_INT8_ARRAY;
+        return PG_OID_INT8_ARRAY;
     case DB_KIND_NULL:
         break;
     }
     return 0;
 }
 
-static enum err prepare(struct pg_tx *tx, struct pg_statement *s, const struct db_value *args,
-                        size_t n)
+static enum err prepare(struct pg_tx *tx, struct pg_statement *s, const struct given *given)
 {
     struct pg_link *l = tx->link;
     bool known = s->prepared;
-    if (n != (size_t)s->parameter_count)
-        return pg_tx_misuse(tx, "wrong number of arguments", s->sql);
+    size_t n = given->n;
+    Oid types[PG_PARAMETERS_MAX];
     for (size_t i = 0; i < n; i++) {
-        Oid type = type_of(&args[i]);
+        Oid type = given_type(given, i);
         if (type == 0 || type == s->types[i])
             continue;
         if (s->types[i] != 0)
@@ -164,8 +189,12 @@ static enum err prepare(struct pg_tx *tx, struct pg_statement *s, const struct d
     }
     if (known)
         return OK;
+    if (!write_text(s, n))
+        return pg_tx_misuse(tx, "not a statement for each row of arguments", s->sql);
+    for (size_t i = 0; i < n; i++)
+        types[i] = s->each ? pg_each_array_type(s->types[i]) : s->types[i];
     snprintf(s->name, sizeof s->name, "s%u", ++l->names_given);
-    int sent = PQsendPrepare(l->handle, s->name, s->text, (int)n, s->types);
+    int sent = PQsendPrepare(l->handle, s->name, s->text, (int)n, types);
     if (!pg_link_note(l, sent, PG_SENT_CONTROL, s)) {
         pg_tx_lose(tx);
         return tx->poison;
@@ -188,7 +217,7 @@ struct arguments {
  * lower bound, then each element's length and bytes. An empty one has no dimension. */
 static void write_array(struct buf *out, const uint64_t *ids, size_t n)
 {
-    uint32_t head[5] = {htobe32(n > 0), 0, htobe32(OID_INT8), htobe32((uint32_t)n), htobe32(1)};
+    uint32_t head[5] = {htobe32(n > 0), 0, htobe32(PG_OID_INT8), htobe32((uint32_t)n), htobe32(1)};
     buf_append(out, head, n ? sizeof head : 12);
     char *to = buf_reserve(out, n * 12);
     CHECK(to || n == 0);
@@ -211,9 +240,43 @@ static enum err bind_bytes(struct pg_tx *tx, const struct db_value *v)
     return OK;
 }
 
-static enum err bind(struct pg_tx *tx, const struct db_value *args, size_t n, struct arguments *a)
+/* Columns as arrays; one that never had a value is NULL. */
+static enum err bind_each(struct pg_tx *tx, const struct pg_statement *s, const struct given *given,
+                          struct arguments *a)
 {
     struct buf *lists = &tx->link->scratch;
+    buf_recycle(lists, SCRATCH_KEEP_BYTES);
+    for (size_t i = 0; i < given->n * given->count; i++)
+        if (given->args[i].kind == DB_KIND_TEXT || given->args[i].kind == DB_KIND_BLOB)
+            TRY(bind_bytes(tx, &given->args[i]));
+    for (size_t i = 0; i < given->n; i++) {
+        Oid type = given_type(given, i);
+        type = type ? type : s->types[i];
+        a->formats[i] = 1;
+        a->lists_at[i] = lists->len;
+        a->values[i] = type ? "" : NULL;
+        if (type && !pg_each_write(lists, type, given->args, given->n, given->count, i))
+            return pg_tx_misuse(tx, "an argument of two kinds", s->sql);
+        if (lists->failed || lists->len - a->lists_at[i] > INT32_MAX)
+            return tx_fail(&tx->base, ERR_TOO_LARGE, "the values are too large");
+        a->lengths[i] = (int)(lists->len - a->lists_at[i]);
+    }
+    for (size_t i = 0; i < given->n; i++)
+        if (a->values[i])
+            a->values[i] = lists->ptr + a->lists_at[i];
+    return OK;
+}
+
+static enum err bind(struct pg_tx *tx, const struct pg_statement *s, const struct given *given,
+                     struct arguments *a)
+{
+    struct buf *lists = &tx->link->scratch;
+    const struct db_value *args = given->args;
+    size_t n = given->n;
+    if (n != (size_t)s->parameter_count)
+        return pg_tx_misuse(tx, "wrong number of arguments", s->sql);
+    if (s->each)
+        return bind_each(tx, s, given, a);
     buf_recycle(lists, SCRATCH_KEEP_BYTES);
     for (size_t i = 0; i < n; i++) {
         const struct db_value *v = &args[i];
@@ -249,12 +312,14 @@ static enum err bind(struct pg_tx *tx, const struct db_value *args, size_t n, st
     return OK;
 }
 
-static enum err send_statement(struct pg_tx *tx, struct pg_statement *s,
-                               const struct db_value *args, size_t n, enum pg_sent_kind kind);
+static enum err send_statement(struct pg_tx *tx, struct pg_statement *s, const struct given *given,
+                               enum pg_sent_kind kind);
 
-/* BEGIN travels with the first statement: a job that only looks at its own arguments costs
- * nothing. A writer asks for the time in the same breath: from that moment on everybody can see
- * that the transaction is open, which the horizon depends on. */
+static const struct given nothing = {NULL, 0, 1};
+
+/* BEGIN travels with the first statement: a job that only looks at its own arguments costs nothing.
+ * A writer asks for the time in the same breath: from that moment on all nodes can see that the
+ * transaction is open, which the horizon depends on. */
 static bool begin(struct pg_tx *tx)
 {
     static const char time_sql[] = "SELECT clock_timestamp()";
@@ -265,7 +330,7 @@ static bool begin(struct pg_tx *tx)
     tx->begun = pg_link_control(tx->link, "BEGIN");
     if (!tx->begun || !tx->base.writable)
         return tx->begun;
-    return send_statement(tx, find(tx->link, time_sql), NULL, 0, PG_SENT_TIME) == OK;
+    return send_statement(tx, find(tx->link, time_sql, false), &nothing, PG_SENT_TIME) == OK;
 }
 
 enum err pg_tx_begin_now(struct pg_tx *tx)
@@ -278,8 +343,8 @@ enum err pg_tx_begin_now(struct pg_tx *tx)
     return pg_tx_take_failure(tx);
 }
 
-static enum err send_statement(struct pg_tx *tx, struct pg_statement *s,
-                               const struct db_value *args, size_t n, enum pg_sent_kind kind)
+static enum err send_statement(struct pg_tx *tx, struct pg_statement *s, const struct given *given,
+                               enum pg_sent_kind kind)
 {
     struct pg_link *l = tx->link;
     struct arguments a;
@@ -287,9 +352,10 @@ static enum err send_statement(struct pg_tx *tx, struct pg_statement *s,
         pg_tx_lose(tx);
         return tx->poison;
     }
-    TRY(bind(tx, args, n, &a));
-    TRY(prepare(tx, s, args, n));
-    int sent = PQsendQueryPrepared(l->handle, s->name, (int)n, a.values, a.lengths, a.formats, 1);
+    TRY(bind(tx, s, given, &a));
+    TRY(prepare(tx, s, given));
+    int sent =
+        PQsendQueryPrepared(l->handle, s->name, (int)given->n, a.values, a.lengths, a.formats, 1);
     if (!pg_link_note(l, sent, kind, NULL)) {
         pg_tx_lose(tx);
         return tx->poison;
@@ -308,7 +374,7 @@ static enum err end_round(struct pg_tx *tx)
     struct pg_link *l = tx->link;
     if (tx->base.writable && tx->unasked) {
         tx->unasked = false;
-        enum err e = send_statement(tx, find(l, xid_sql), NULL, 0, PG_SENT_XID);
+        enum err e = send_statement(tx, find(l, xid_sql, false), &nothing, PG_SENT_XID);
         if (e)
             return e;
     }
@@ -333,7 +399,7 @@ enum err pg_tx_settle(struct pg_tx *tx)
 /* ---- running ---- */
 
 /* The statement, with the connection free for it; NULL when the transaction cannot go on. */
-static struct pg_statement *open_statement(struct pg_tx *tx, const char *sql, size_t n)
+static struct pg_statement *open_statement(struct pg_tx *tx, const char *sql, size_t n, bool each)
 {
     struct pg_link *l = tx->link;
     if (tx->poison)
@@ -346,18 +412,18 @@ static struct pg_statement *open_statement(struct pg_tx *tx, const char *sql, si
         return NULL;
     if (l->sent_count + MESSAGES_OF_ONE > PG_SENT_MAX && pg_tx_settle(tx))
         return NULL;
-    return find(l, sql);
+    return find(l, sql, each);
 }
 
 /* Sends a statement and ends the round. A write that is `careful` has a savepoint. */
-static enum err send_round(struct pg_tx *tx, struct pg_statement *s, const struct db_value *args,
-                           size_t n, enum pg_sent_kind kind, bool careful)
+static enum err send_round(struct pg_tx *tx, struct pg_statement *s, const struct given *given,
+                           enum pg_sent_kind kind, bool careful)
 {
     struct pg_link *l = tx->link;
     if (careful && (!begin(tx) || !pg_link_control(l, "SAVEPOINT one")))
         pg_tx_lose(tx);
-    TRY(tx->poison ? tx->poison : send_statement(tx, s, args, n, kind));
-    /* by us: the savepoint alone is on its way, which harms nobody */
+    TRY(tx->poison ? tx->poison : send_statement(tx, s, given, kind));
+    /* by us: the savepoint alone is on its way, which is harmless */
     if (careful && !pg_link_control(l, "RELEASE one"))
         pg_tx_lose(tx);
     return tx->poison ? tx->poison : end_round(tx);
@@ -388,8 +454,8 @@ enum err pg_tx_run_first(struct pg_tx *tx, const struct db_statement *const *fir
     CHECK(n <= PG_FIRST_MAX && l->first_count == 0);
     for (size_t i = 0; i < n; i++) {
         const struct db_statement *o = firsts[i];
-        struct pg_statement *s = open_statement(tx, o->sql, o->count);
-        if (!s || send_statement(tx, s, o->args, o->count, PG_SENT_FIRST))
+        struct pg_statement *s = open_statement(tx, o->sql, o->count, false);
+        if (!s || send_statement(tx, s, &(struct given){o->args, o->count, 1}, PG_SENT_FIRST))
             break;
     }
     if (!tx->poison && !end_round(tx))
@@ -448,13 +514,13 @@ static enum err take_first(struct pg_tx *tx, struct db_rows *rows)
     return OK;
 }
 
-enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_value *args, size_t n,
-                           int64_t *changed)
+static enum err exec(struct pg_tx *tx, const char *sql, const struct given *given, bool each,
+                     int64_t *changed)
 {
-    struct pg_tx *tx = (struct pg_tx *)base;
+    struct tx *base = &tx->base;
     if (tx->first_result)
         pg_tx_misuse(tx, "not the first statement that was named", sql);
-    struct pg_statement *s = open_statement(tx, sql, n);
+    struct pg_statement *s = open_statement(tx, sql, given->n, each);
     if (!s)
         return tx->poison;
     enum err e;
@@ -462,7 +528,7 @@ enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_val
     bool careful = tx->careful && s->is_write;
     if (base->writable && s->is_write && !careful && !changed &&
         tx->deferred + 1 < PG_DEFERRED_MAX) {
-        e = send_statement(tx, s, args, n, PG_SENT_WRITE);
+        e = send_statement(tx, s, given, PG_SENT_WRITE);
         if (e)
             return e;
         tx->deferred++;
@@ -471,7 +537,7 @@ enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_val
             pg_tx_lose(tx);
         return tx->poison;
     }
-    TRY(send_round(tx, s, args, n, PG_SENT_WRITE, careful));
+    TRY(send_round(tx, s, given, PG_SENT_WRITE, careful));
     pg_link_settle(tx->link);
     e = pg_tx_take_failure(tx);
     if (careful)
@@ -483,11 +549,23 @@ enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_val
     return e;
 }
 
+enum err pg_statement_exec(struct tx *base, const char *sql, const struct db_value *args, size_t n,
+                           int64_t *changed)
+{
+    return exec((struct pg_tx *)base, sql, &(struct given){args, n, 1}, false, changed);
+}
+
+enum err pg_statement_exec_each(struct tx *base, const char *sql, const struct db_value *args,
+                                size_t n, size_t count)
+{
+    return exec((struct pg_tx *)base, sql, &(struct given){args, n, count}, true, NULL);
+}
+
 /* Small results are fetched as a whole; a result of unknown size is streamed, so that a hundred
  * thousand rows take the memory of one. What a write returns is as large as what it changed. */
 static bool is_small(const struct pg_statement *s, const struct db_value *args)
 {
-    if (s->is_write || s->limit_parameter == 0)
+    if (s->is_write || s->each || s->limit_parameter == 0)
         return true;
     if (s->limit_parameter < 0 || s->limit_parameter > s->parameter_count)
         return false;
@@ -495,26 +573,25 @@ static bool is_small(const struct pg_statement *s, const struct db_value *args)
     return limit->kind == DB_KIND_I64 && limit->number <= PG_WHOLE_ROWS_MAX;
 }
 
-enum err pg_statement_query(struct tx *base, const char *sql, const struct db_value *args, size_t n,
-                            struct db_rows *rows)
+static enum err query(struct pg_tx *tx, const char *sql, const struct given *given, bool each,
+                      struct db_rows *rows)
 {
-    struct pg_tx *tx = (struct pg_tx *)base;
-    *rows = (struct db_rows){.tx = base};
-    if (tx->first_result && !tx->poison && is_first(tx, sql, args, n))
+    *rows = (struct db_rows){.tx = &tx->base};
+    if (tx->first_result && !tx->poison && !each && is_first(tx, sql, given->args, given->n))
         return take_first(tx, rows);
     if (tx->first_result)
         pg_tx_misuse(tx, "not the first statement that was named", sql);
-    struct pg_statement *s = open_statement(tx, sql, n);
+    struct pg_statement *s = open_statement(tx, sql, given->n, each);
     rows->error = tx->poison;
     if (!s)
         return rows->error;
     bool careful = tx->careful && s->is_write, wrote_before = tx->wrote;
-    rows->error = send_round(tx, s, args, n, PG_SENT_QUERY, careful);
+    rows->error = send_round(tx, s, given, PG_SENT_QUERY, careful);
     if (rows->error)
         return rows->error;
     struct pg_rows *r = pg_rows_open(tx);
     rows->statement = r;
-    rows->error = pg_rows_start(r, !is_small(s, args));
+    rows->error = pg_rows_start(r, !is_small(s, given->args));
     if (rows->error && careful)
         rows->error = go_back(tx, rows->error);
     if (!rows->error && r->kept_count == 0)
@@ -524,4 +601,27 @@ enum err pg_statement_query(struct tx *base, const char *sql, const struct db_va
         rows->statement = NULL;
     }
     return rows->error;
+}
+
+enum err pg_statement_query(struct tx *base, const char *sql, const struct db_value *args, size_t n,
+                            struct db_rows *rows)
+{
+    return query((struct pg_tx *)base, sql, &(struct given){args, n, 1}, false, rows);
+}
+
+enum err pg_statement_get_row_each(struct tx *base, const char *sql, const struct db_value *args,
+                                   size_t n, size_t count, db_row_reader read, void *out,
+                                   size_t size, bool *found)
+{
+    struct db_rows rows;
+    memset(found, 0, count * sizeof *found);
+    TRY(query((struct pg_tx *)base, sql, &(struct given){args, n, count}, true, &rows));
+    while (pg_rows_next(&rows)) {
+        const struct pg_rows *r = rows.statement;
+        size_t place = (size_t)pg_rows_i64(&rows, PQnfields(r->current) - 1) - 1;
+        CHECK(place < count);
+        read(&rows, (char *)out + place * size);
+        found[place] = true;
+    }
+    return pg_rows_done(&rows);
 }

@@ -2,25 +2,26 @@
  *
  * A writer takes a job, runs it in a transaction and commits it. When more jobs wait than there are
  * writers, it takes its share of them into the same transaction: one COMMIT, one sync of the
- * server's log and fewer round trips for all, and rows that everybody wants (the counter of a viral
- * post) are changed many times by one transaction instead of being fought over by many. No
- * savepoints separate the jobs: a job that fails before it wrote anything simply fails, which is
- * the common case; after anything else the transaction is undone and its jobs are run apart, each
- * in one of its own.
+ * server's log and fewer round trips for all, and hot rows (the counter of a viral post) are
+ * changed many times by one transaction instead of being fought over by many. No savepoints
+ * separate the jobs: a job that fails before it wrote anything simply fails, which is the common
+ * case; after anything else the transaction is undone and its jobs are run apart, each in one of
+ * its own.
  *
  * Jobs that follow each other in the queue with the same first statement have their first
  * statements run in one trip, before the first of them. They go in the order of their ids: two
- * groups that want the same rows wait for each other, at worst, and never in a circle.
+ * groups that want the same rows wait for each other, at worst, and never in a circle. Those that
+ * can be run as one are.
  *
  * Transactions that get in each other's way (SERIALIZABLE fails one of them) are run again. Fewer
  * writers in larger groups get in each other's way less: each failure halves the number of
- * transactions that may run at a time, and a while of peace allows one more. Who failed twice waits
- * until it is alone in this process, so that only other nodes can fail it again; that is tried a
- * bounded number of times, with random pauses.
+ * transactions that may run at a time, and a while of peace allows one more. A transaction that
+ * failed twice waits until it is alone in this process, so that only other nodes can fail it again;
+ * that is tried a bounded number of times, with random pauses.
  *
  * Two writers in large groups also do more than four in small ones: what a transaction costs by
  * itself, here, at the server and in the commit hook, is shared by more jobs. So the others step in
- * only when nobody takes what waits, because the two are held up by something slow.
+ * only when no writer takes waiting jobs, because the two are held up by something slow.
  *
  * A transaction whose connection is lost is run again over a new one. While the server is away the
  * jobs at hand wait for retry_ms in all, and those that come later fail at once. */
@@ -40,7 +41,7 @@ enum {
     PAUSE_MAX_MS = 250,
     CALM_COMMITS = 32, /* peace after which one more may run */
     STEADY = 2,        /* so many run as a rule: one works while another waits for its COMMIT */
-    STALLED_MS = 10,   /* nobody took a job for so long: more may */
+    STALLED_MS = 10,   /* no job was taken for this long: more writers may */
     GROUP_MS = 10      /* a group takes no more jobs after this */
 };
 
@@ -66,7 +67,7 @@ enum err pg_writers_submit(struct db *db, struct db_job *job)
         all->tail = &job->next;
         all->waiting++;
     }
-    /* The first to wait has somebody look after it; whoever joins it need not wake anybody. */
+    /* The first waiting job wakes a writer; later ones need not. */
     bool wakes = e == OK && (all->waiting == 1 || all->inside < STEADY);
     pthread_mutex_unlock(&all->lock);
     if (wakes)
@@ -92,14 +93,20 @@ static void put_in_slot(struct pg_writer *w, struct db_job *job)
     slot->job = job;
     slot->result = OK;
     slot->first_result = NULL;
+    slot->offered = slot->taken = false;
 }
 
-/* `first`: only one that begins with it; NULL: any. */
-static bool take_more(struct pg_writer *w, const char *first)
+static bool is_alike(const struct db_job *a, const struct db_job *b)
+{
+    return a->first.sql == b->first.sql && a->together == b->together;
+}
+
+/* `like`: only one that begins and is run like it; NULL: any. */
+static bool take_more(struct pg_writer *w, const struct db_job *like)
 {
     struct pg_writers *all = &w->db->writers;
     pthread_mutex_lock(&all->lock);
-    bool fits = all->head && (!first || all->head->first.sql == first);
+    bool fits = all->head && (!like || is_alike(all->head, like));
     struct db_job *job = fits ? take_locked(all) : NULL;
     pthread_mutex_unlock(&all->lock);
     if (job)
@@ -158,7 +165,7 @@ static bool enter_with_job(struct pg_writer *w, size_t *share)
     return job != NULL;
 }
 
-/* For another try; alone: with nobody else inside. */
+/* For another try; alone: with no other transaction inside. */
 static void enter_again(struct pg_writers *all, bool alone)
 {
     LOCK_SCOPE(&all->lock);
@@ -189,7 +196,8 @@ static void leave(struct pg_writers *all, bool contended)
     }
     pthread_mutex_unlock(&all->lock);
     pthread_cond_broadcast(&all->room);
-    pthread_cond_signal(&all->wake); /* who takes a job wakes the next when there is more */
+    pthread_cond_signal(&all->wake); /* a writer that takes a job wakes the next when there is
+                                        more */
 }
 
 /* ---- first statements ---- */
@@ -200,6 +208,15 @@ static void forget_first(struct pg_writer *w)
         PQclear(w->slots[i].first_result);
         w->slots[i].first_result = NULL;
     }
+}
+
+/* Is there an n-th job behind the one in slot `at` that is like it: a slot's, or, up to `share` in
+ * all, one of the queue? */
+static bool has_alike(struct pg_writer *w, size_t at, size_t n, size_t share)
+{
+    const struct db_job *job = w->slots[at].job;
+    return (at + n < w->count || (w->count < share && take_more(w, job))) &&
+           is_alike(w->slots[at + n].job, job);
 }
 
 static uint64_t id_of(const struct pg_slot *slot)
@@ -216,8 +233,7 @@ static enum err open_ahead(struct pg_writer *w, struct pg_tx *tx, size_t at, siz
     size_t n = 1;
     if (!first || tx->careful || w->slots[at].first_result)
         return OK;
-    while (n < PG_FIRST_MAX && (at + n < w->count || (w->count < share && take_more(w, first))) &&
-           w->slots[at + n].job->first.sql == first) {
+    while (n < PG_FIRST_MAX && has_alike(w, at, n, share)) {
         struct pg_slot *slot = &w->slots[at + n];
         size_t place = n++;
         for (; place > 0 && id_of(order[place - 1]) > id_of(slot); place--)
@@ -234,6 +250,63 @@ static enum err open_ahead(struct pg_writer *w, struct pg_tx *tx, size_t at, siz
     for (size_t i = 0; i < n && !e; i++)
         order[i]->first_result = results[i];
     return e;
+}
+
+/* ---- together ---- */
+
+/* Those that were taken come first, in their order, as they come in what was done: events and
+ * answers follow the slots. Their events, which are in slot `at` now, go with the first of them. */
+static void sort_slots(struct pg_writer *w, size_t at, size_t n)
+{
+    struct pg_slot sorted[PG_TOGETHER_MAX];
+    struct event_list events = w->slots[at].events;
+    size_t count = 0;
+    w->slots[at].events = (struct event_list){0};
+    for (int taken = 1; taken >= 0; taken--)
+        for (size_t i = 0; i < n; i++)
+            if (w->slots[at + i].taken == taken)
+                sorted[count++] = w->slots[at + i];
+    for (size_t i = 0; i < n && events.items; i++) {
+        struct event_list other = sorted[i].events;
+        sorted[i].events = events;
+        events = other;
+    }
+    CHECK(!events.items);
+    memcpy(&w->slots[at], sorted, n * sizeof *sorted);
+    for (size_t i = 1; i < n; i++)
+        event_list_clear(&w->slots[at + i].events);
+}
+
+/* Runs the job in slot `at` and those like it behind it as one, as far as they can be. */
+static enum err run_together(struct pg_writer *w, struct pg_tx *tx, size_t at, size_t share)
+{
+    struct db_job *jobs[PG_TOGETHER_MAX] = {w->slots[at].job};
+    bool taken[PG_TOGETHER_MAX] = {false};
+    size_t n = 1;
+    if (!jobs[0]->together || tx->careful || w->slots[at].offered)
+        return OK;
+    for (; n < PG_TOGETHER_MAX && has_alike(w, at, n, share); n++)
+        jobs[n] = w->slots[at + n].job;
+    if (n == 1)
+        return OK;
+    pg_tx_next_job(tx);
+    event_list_clear(&w->slots[at].events);
+    tx->base.events = w->slots[at].events;
+    enum err e = pg_tx_end_job(tx, jobs[0]->together(&tx->base, jobs, n, taken));
+    w->slots[at].events = tx->base.events;
+    if (e) {
+        pg_tx_poison(tx, e, PG_REFUSED, "jobs did not run together");
+        return e;
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct pg_slot *slot = &w->slots[at + i];
+        slot->offered = true;
+        slot->taken = taken[i];
+        slot->result = OK;
+    }
+    sort_slots(w, at, n);
+    CHECK(w->slots[at].taken || w->slots[at].events.count == 0);
+    return OK;
 }
 
 /* ---- one try ---- */
@@ -300,8 +373,12 @@ static enum pg_end try_once(struct pg_writer *w, size_t share, bool *careful)
     }
     int64_t end_ms = pg_now_ms() + GROUP_MS;
     size_t ran = 0;
+    for (size_t i = 0; i < w->count; i++)
+        w->slots[i].offered = w->slots[i].taken = false;
     while (ran < w->count || (w->count < share && pg_now_ms() < end_ms && take_more(w, NULL))) {
-        if (open_ahead(w, &tx, ran, share) || !run_slot(&tx, &w->slots[ran]))
+        struct pg_slot *slot = &w->slots[ran];
+        if (run_together(w, &tx, ran, share) || open_ahead(w, &tx, ran, share) ||
+            (!slot->taken && !run_slot(&tx, slot)))
             return give_up(w, &tx, careful);
         ran++;
     }
@@ -334,7 +411,7 @@ struct patience {
 };
 
 /* Lets others run, waits, and comes back for the next try; false when patience is over and every
- * job was told so. */
+ * job was answered so. */
 static bool come_back(struct pg_writer *w, enum pg_end end, struct patience *p)
 {
     struct pg_writers *all = &w->db->writers;

@@ -46,7 +46,7 @@ struct schema_table {
     const char *name;
     const struct schema_column *columns;
     size_t column_count;
-    bool of_process; /* tells of running processes: no part of what a store holds */
+    bool of_process; /* describes running processes: not copied with a store */
 };
 
 extern const struct schema_table schema_tables[]; /* by name */

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 
 #include "base/check.h"
+#include "base/id.h"
 #include "db/sqlite_driver.h"
 
 void sqlite_config_default(struct sqlite_config *c)
@@ -47,6 +48,8 @@ static void driver_stats(struct db *base, struct db_stats *out)
         .queue_limit = db->config.queue_max,
         .file_bytes = size_of_file(db->config.path),
         .full = atomic_load(&w->full),
+        .write_us = &w->write_us,
+        .checkpoint_write_us = &w->checkpoint_write_us,
     };
     pthread_mutex_lock(&w->lock);
     out->queue_depth = w->waiting;
@@ -70,9 +73,25 @@ static void driver_free(struct db *base)
     readers_done(&db->readers);
     checkpointer_done(&db->checkpointer);
     writer_done(&db->writer);
+    checkpointer_close_file(&db->checkpointer);
     pthread_mutex_destroy(&db->backup_lock);
     free((char *)db->config.path);
     free(db);
+}
+
+/* One process writes, and its commit hook reports every event in order. */
+static enum err driver_horizon(struct db *base, uint64_t *id)
+{
+    (void)base;
+    *id = UINT64_MAX;
+    return OK;
+}
+
+static enum err driver_now(struct db *base, int64_t *wall_ms, int64_t *error_us)
+{
+    *wall_ms = clock_wall_ms(base->ids->clock);
+    *error_us = 0;
+    return OK;
 }
 
 static const struct db_ops ops = {
@@ -80,12 +99,16 @@ static const struct db_ops ops = {
     .read = readers_run,
     .exec = statement_exec,
     .query = statement_query,
+    .exec_each = tx_exec_one_by_one,
+    .get_row_each = tx_get_row_one_by_one,
     .next = statement_next,
     .column_i64 = statement_i64,
     .column_text = statement_text,
     .column_null = statement_null,
     .rows_done = statement_rows_done,
     .backup = sqlite_backup,
+    .horizon = driver_horizon,
+    .now = driver_now,
     .stats = driver_stats,
     .stop = driver_stop,
     .free = driver_free,

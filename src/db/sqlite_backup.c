@@ -1,10 +1,10 @@
 /* A consistent copy of a running store, page by page, from a connection that holds one snapshot.
  *
- * SQLite's backup begins again whenever somebody else commits, which under load is never done. It
+ * SQLite's backup begins again whenever another connection commits, so under load it never ends. It
  * does not when the source connection is inside a read transaction of its own: then every step
  * reads the same snapshot. VACUUM INTO gives a snapshot too, but rebuilds every index, takes
- * several times as long and cannot tell how far it is. The price of the snapshot: the write-ahead
- * log cannot begin again until the copy ends, so it grows by what is written meanwhile.
+ * several times as long and does not show its progress. The price of the snapshot: the write-ahead
+ * log cannot begin again until the copy ends, so it grows by the writes meanwhile.
  *
  * The copy is written to `path`.part and synced, and gets its name last, so that a file called
  * `path` is always whole. An existing file is never replaced. */

@@ -7,6 +7,12 @@
  * and their sync. The next BEGIN then finds the log fully copied and begins it anew, reusing its
  * blocks, which makes the syncs cheaper too.
  *
+ * A pass that left all its writes to the sync at its end would fill the disk's queue, and every
+ * commit would wait behind it. So after each slice the kernel is asked to start writing it, and the
+ * thread rests: a commit finds about one slice before it, and most find none. (A sync of each slice
+ * would flush the disk's cache and commit the file system's journal as often.) Later passes, which
+ * must outrun the writer, rest less, and with little room left in the log there is no rest.
+ *
  * A reader that still looks into the log keeps it from beginning again; the next round tries again.
  * Above wal_limit_bytes the held writer waits a moment for such readers. One that stays (a backup)
  * makes the log grow until it ends: nothing is refused because of it.
@@ -15,18 +21,23 @@
  * reused although its pages never reached the disk. Want of space is not: the pages stay in the
  * log. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/sync.h"
 #include "db/sqlite_driver.h"
 
 enum {
     FRAME_HEADER_BYTES = 24,
-    PASSES_MAX = 4,
-    REST_BYTES = 1024 * 1024, /* little enough to hold the writer for */
+    PASSES_MAX = 5,
+    LEFT_BYTES = 512 * 1024, /* little enough to hold the writer for */
+    SLICE_BYTES = 128 * 1024,
+    REST_US = 1000, /* after a slice, at the first pass of a log with room left; then less */
     READERS_WAIT_MS = 50,
     RETRY_MS = 200 /* after a round that could not finish (no space, a reader) */
 };
@@ -45,7 +56,40 @@ static enum err judge(struct checkpointer *k, int code)
     return e;
 }
 
-/* One pass; *rest_bytes: what is in the log and not yet in the file. */
+/* ---- slices ---- */
+
+static void rest(struct checkpointer *k, int64_t us)
+{
+    struct timespec until = cond_deadline_us(us);
+    LOCK_SCOPE(&k->lock);
+    while (!k->stopping && pthread_cond_timedwait(&k->wake, &k->lock, &until) != ETIMEDOUT)
+        ;
+}
+
+/* Is there no time to rest, because the log would outgrow its limit meanwhile? */
+static bool is_late(const struct checkpointer *k)
+{
+    int64_t limit = k->db->config.wal_limit_bytes;
+    return atomic_load_explicit(&k->wal_bytes, memory_order_relaxed) > limit / 4 * 3;
+}
+
+/* After each page that a pass has copied. */
+static void written(struct vfs_watcher *w, int bytes)
+{
+    struct checkpointer *k = CONTAINER_OF(w, struct checkpointer, watcher);
+    k->slice_bytes += bytes;
+    if (!k->slices || k->slice_bytes < SLICE_BYTES)
+        return;
+    k->slice_bytes = 0;
+    /* Only a beginning: what fails is met again by the sync that ends the pass. */
+    (void)sync_file_range(k->write_back_fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    if (k->rest_us > 0 && !is_late(k))
+        rest(k, k->rest_us);
+}
+
+/* ---- a round ---- */
+
+/* One pass; *rest_bytes: bytes in the log and not yet in the file. */
 static enum err pass(struct checkpointer *k, int mode, int64_t *rest_bytes)
 {
     int in_log = 0, copied = 0;
@@ -65,16 +109,21 @@ static enum err flush(struct checkpointer *k)
     return judge(k, code);
 }
 
-/* A whole round. */
-static enum err checkpoint(struct checkpointer *k)
+/* A whole round. The later passes copy what came during the ones before: they must be faster than
+ * the writer, and have less to copy. */
+static enum err copy_log(struct checkpointer *k)
 {
     int64_t rest = 0;
     enum err e = OK;
+    k->slices = true;
     for (int i = 0; i < PASSES_MAX; i++) {
+        k->slice_bytes = 0;
+        k->rest_us = REST_US >> 2 * i;
         e = pass(k, SQLITE_CHECKPOINT_PASSIVE, &rest);
-        if (e || rest <= REST_BYTES)
+        if (e || rest <= LEFT_BYTES)
             break;
     }
+    k->slices = false; /* SQLite syncs the last pages itself, once */
     if (!e)
         e = flush(k);
     if (e)
@@ -83,6 +132,14 @@ static enum err checkpoint(struct checkpointer *k)
     checkpointer_enter(k);
     e = pass(k, large ? SQLITE_CHECKPOINT_RESTART : SQLITE_CHECKPOINT_PASSIVE, &rest);
     checkpointer_leave(k);
+    return e;
+}
+
+static enum err checkpoint(struct checkpointer *k)
+{
+    atomic_store(&k->began_us, clock_mono_us(clock_system()));
+    enum err e = copy_log(k);
+    atomic_store(&k->ended_us, clock_mono_us(clock_system()));
     return e;
 }
 
@@ -96,20 +153,12 @@ static bool await_work(struct checkpointer *k)
     return !k->stopping;
 }
 
-static void pause_before_retry(struct checkpointer *k)
-{
-    struct timespec until = cond_deadline(RETRY_MS);
-    LOCK_SCOPE(&k->lock);
-    while (!k->stopping && pthread_cond_timedwait(&k->wake, &k->lock, &until) != ETIMEDOUT)
-        ;
-}
-
 static void *checkpointer_main(void *arg)
 {
     struct checkpointer *k = arg;
     while (await_work(k))
         if (checkpoint(k) != OK)
-            pause_before_retry(k);
+            rest(k, RETRY_MS * INT64_C(1000));
     return NULL;
 }
 
@@ -152,11 +201,18 @@ void checkpointer_leave(struct checkpointer *k)
     pthread_mutex_unlock(&k->gate);
 }
 
+bool checkpointer_met(const struct checkpointer *k, int64_t since_us)
+{
+    int64_t ended_us = atomic_load_explicit(&k->ended_us, memory_order_relaxed);
+    return ended_us >= since_us ||
+           atomic_load_explicit(&k->began_us, memory_order_relaxed) > ended_us;
+}
+
 /* ---- life cycle ---- */
 
 void checkpointer_init(struct checkpointer *k, struct sqlite_db *db)
 {
-    *k = (struct checkpointer){.db = db};
+    *k = (struct checkpointer){.db = db, .write_back_fd = -1};
     pthread_mutex_init(&k->lock, NULL);
     pthread_mutex_init(&k->turn, NULL);
     pthread_mutex_init(&k->gate, NULL);
@@ -173,6 +229,13 @@ enum err checkpointer_open(struct checkpointer *k, struct connection *writer,
         return connection_fail(&k->connection, code, "page size", detail);
     k->frame_bytes = page_bytes + FRAME_HEADER_BYTES;
     sqlite3_busy_timeout(k->connection.handle, READERS_WAIT_MS);
+    k->write_back_fd = open(k->db->config.path, O_RDWR | O_CLOEXEC);
+    if (k->write_back_fd < 0)
+        return connection_refuse_unwritable(k->db->config.path, detail);
+    k->watcher.written = written;
+    code = vfs_watch_writes(k->connection.handle, &k->watcher);
+    if (code != SQLITE_OK)
+        return connection_fail(&k->connection, code, "watching writes", detail);
     k->next_bytes = k->db->config.wal_limit_bytes / 4;
     sqlite3_wal_hook(writer->handle, on_commit, k);
     return OK;
@@ -190,6 +253,13 @@ void checkpointer_stop(struct checkpointer *k)
     pthread_mutex_unlock(&k->lock);
     pthread_cond_signal(&k->wake);
     thread_join(&k->thread);
+}
+
+/* Closing any descriptor of a file ends the locks that SQLite has on it for the whole process. */
+void checkpointer_close_file(struct checkpointer *k)
+{
+    if (k->write_back_fd >= 0)
+        close(k->write_back_fd);
 }
 
 void checkpointer_done(struct checkpointer *k)

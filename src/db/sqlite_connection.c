@@ -1,13 +1,12 @@
 /* One connection to the file: the settings each role needs, and SQLite's errors as ours.
  *
- * Every connection is used by one thread at a time (the writer's thread, the checkpointer's,
- * whoever borrowed a reader), so it is opened without SQLite's own mutex. The store is durable at
- * COMMIT because of journal_mode=WAL with synchronous=FULL: the log is synced before COMMIT
- * returns.
+ * Every connection is used by one thread at a time (the writer's thread, the checkpointer's, a
+ * borrower of a reader), so it is opened without SQLite's own mutex. The store is durable at COMMIT
+ * because of journal_mode=WAL with synchronous=FULL: the log is synced before COMMIT returns.
  *
- * Which errors end the process is decided here by kind: ERR_STORAGE_FAILED means that what the disk
- * holds is no longer known. Want of space is never that, however it shows (SQLITE_FULL, or an I/O
- * error with ENOSPC below it), with one exception: after a failed sync the kernel has already
+ * Which errors end the process is decided here by kind: ERR_STORAGE_FAILED means that the content
+ * of the disk is no longer known. Want of space is never that, however it shows (SQLITE_FULL, or an
+ * I/O error with ENOSPC below it), with one exception: after a failed sync the kernel has already
  * forgotten which pages were dirty, so a later success would prove nothing. */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,8 +21,8 @@
 
 enum { BUSY_WAIT_MS = 5000, SMALL_CACHE_KB = 2000 };
 
-/* Statistics of SQLite's allocator take one lock for the whole process at each allocation; nobody
- * reads them. Ignored when somebody has already initialized the library. */
+/* Statistics of SQLite's allocator take one lock for the whole process at each allocation, and the
+ * program does not read them. Ignored when the library is already initialized. */
 static void configure_library(void)
 {
     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
@@ -111,9 +110,9 @@ int connection_ask(struct connection *c, const char *sql, int64_t *number, char 
     return code == SQLITE_ROW || code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
-/* What holds for the connection only; what is written into the file (page size, WAL) is the
- * schema's part. Savepoints copy pages aside: in memory, or each group would write a temporary
- * file. The checkpointer alone moves the log into the file. */
+/* Settings of the connection alone; those of the file (page size, WAL) are the schema's part.
+ * Savepoints copy pages aside: in memory, or each group would write a temporary file. The
+ * checkpointer alone moves the log into the file. */
 static int apply_settings(struct connection *c, const struct sqlite_config *config,
                           enum connection_role role)
 {

@@ -1,5 +1,4 @@
-/* The inside of the SQLite driver, shared by the files sqlite*.c and their unit tests; nobody else
- * includes it.
+/* The inside of the SQLite driver, included only by the files sqlite*.c and their unit tests.
  *
  *     sqlite.c              opening, the vtable, statistics, the end
  *     sqlite_connection.c   one connection: its settings, its errors as ours
@@ -17,6 +16,7 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
+#include "base/hist.h"
 #include "base/map.h"
 #include "base/sync.h"
 #include "db/idle.h"
@@ -82,7 +82,12 @@ enum err connection_fail(const struct connection *c, int code, const char *what,
 enum err connection_refuse_unwritable(const char *path, char detail[TX_DETAIL_MAX]);
 
 #define VFS_NAME "fantail"
-void vfs_register(void);   /* once, above SQLite's default */
+void vfs_register(void); /* once, above SQLite's default */
+/* Called after each write of one connection to the store's own file. */
+struct vfs_watcher {
+    void (*written)(struct vfs_watcher *w, int bytes);
+};
+int vfs_watch_writes(sqlite3 *connection, struct vfs_watcher *watcher);
 void cache_register(void); /* once, before SQLite is initialized */
 
 /* A new file is durable only when its name is: syncs the folder that `path` lies in. */
@@ -141,11 +146,12 @@ struct writer {
     struct db_job *taken; /* from the queue, waiting for their group */
     struct group_slot *group;
     size_t group_count;
-    struct event_list events; /* of the whole group, while the hook is told of them */
+    struct event_list events; /* of the whole group, while the hook runs */
     int guarded;              /* so many groups run with a savepoint around each job */
 
     _Atomic uint64_t commits, transactions, failures;
     _Atomic bool full;
+    struct hist write_us, checkpoint_write_us; /* see struct db_stats */
 };
 
 void writer_init(struct writer *w, struct sqlite_db *db);
@@ -175,18 +181,31 @@ struct checkpointer {
     int64_t frame_bytes;       /* a page and its header in the log */
     _Atomic int64_t wal_bytes; /* after the last commit */
     int64_t next_bytes;        /* the writer's: at this size it wants the next round */
+
+    /* Its own: how the round's writes are spread. */
+    struct vfs_watcher watcher;
+    bool slices;
+    int64_t slice_bytes; /* written since the last rest */
+    int64_t rest_us;
+    int write_back_fd; /* of the store's file */
+
+    /* When the last round began and ended; it is under way when it began after it ended. */
+    _Atomic int64_t began_us, ended_us;
 };
 
 void checkpointer_init(struct checkpointer *k, struct sqlite_db *db);
-/* From now on it hears of each commit of the writer. */
+/* The writer reports each commit to it from now on. */
 enum err checkpointer_open(struct checkpointer *k, struct connection *writer,
                            char detail[TX_DETAIL_MAX]);
 enum err checkpointer_start(struct checkpointer *k);
 void checkpointer_stop(struct checkpointer *k);
 void checkpointer_done(struct checkpointer *k);
+void checkpointer_close_file(struct checkpointer *k); /* after every connection is closed */
 void checkpointer_enter(struct checkpointer *k); /* the writer: before BEGIN … */
 void checkpointer_leave(struct checkpointer *k); /* … and after COMMIT */
 void checkpointer_want(struct checkpointer *k);  /* a round, soon */
+/* Is a round under way, or was one since then? */
+bool checkpointer_met(const struct checkpointer *k, int64_t since_us);
 
 /* ---- readers ---- */
 

@@ -1,6 +1,6 @@
 /* The pool of read-only connections. A read borrows one, holds one snapshot from its first
  * statement to its last, and gives it back. The number of connections is the limit on reads at a
- * time; who finds none waits at most read_wait_ms and is then turned away, so that a slow disk
+ * time; a caller that finds none waits at most read_wait_ms and then fails, so that a slow disk
  * makes callers fail instead of pile up.
  *
  * Each reader sees all that was committed before its first statement: the log's index is shared
@@ -66,9 +66,7 @@ void readers_init(struct readers *r, struct sqlite_db *db)
 enum err readers_open(struct readers *r, char detail[TX_DETAIL_MAX])
 {
     for (size_t i = 0; i < r->count; i++) {
-        enum err e = connection_open(&r->connections[i], &r->db->config, CONNECTION_READER, detail);
-        if (e)
-            return e;
+        TRY(connection_open(&r->connections[i], &r->db->config, CONNECTION_READER, detail));
     }
     for (size_t i = 0; i < r->count; i++)
         idle_give(&r->idle, &r->connections[i]);

@@ -1,9 +1,9 @@
-/* What is in the file before anything else: whose it is, which version its tables have, and
- * bringing them to the version this program knows.
+/* The file's header and schema: its application id, the version of its tables, and their upgrade to
+ * the version this program knows.
  *
  * A store is made, or brought forward, in one transaction together with its version number, so that
  * a crash leaves either nothing or all of it. There is no way back: a file with a higher version
- * than ours is refused, because writing to tables one does not know destroys them quietly. */
+ * than ours is refused, because writing to unknown tables would corrupt them silently. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

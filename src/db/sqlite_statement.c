@@ -2,7 +2,7 @@
  *
  * Models pass string literals, so the address identifies the text and a lookup costs one multiply
  * and one compare. The text itself is compared too: a caller that builds SQL in a buffer would
- * otherwise silently run somebody else's statement, and the compare costs a few nanoseconds.
+ * otherwise silently run another statement, and the compare costs a few nanoseconds.
  *
  * The shared SQL differs from SQLite's in two places, both put right when a text is prepared:
  *  - `$1` is a name to SQLite, which numbers parameters by first appearance. In "… $2 … $1" plain

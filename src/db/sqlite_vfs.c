@@ -1,21 +1,22 @@
 /* A thin layer between SQLite and the file system that gathers the writes to the write-ahead log.
  *
  * SQLite writes each page of a COMMIT with two small system calls, so a group of 512 posts makes
- * thousands. They lie one behind the other, and nobody looks at them before the sync that ends the
- * COMMIT. This layer keeps them in memory and hands them on in large pieces: when the buffer is
- * full, when something other than the next byte is written, and always before a sync, a read of
- * that place, a truncation or a question for the size. Files other than the log are opened by the
- * layer below and never come here again.
+ * thousands. They are adjacent, and nothing reads them before the sync that ends the COMMIT. This
+ * layer keeps them in memory and hands them on in large pieces: when the buffer is full, when
+ * something other than the next byte is written, and always before a sync, a read of that place, a
+ * truncation or a question for the size. Of the store's own file only the writes pass here, so that
+ * the checkpointer can spread its own over time (vfs_watch_writes). The layer below opens all other
+ * files, and this layer does not see them again.
  *
  * Why it is safe: frames become visible to other connections only when COMMIT publishes them in the
  * shared index, and with synchronous=FULL (which connection_open sets everywhere) that comes after
- * the sync. The writing connection's own reads of frames that it wrote early pass through the
- * same handle.
+ * the sync. The writing connection's own reads of frames that it wrote early pass through the same
+ * handle.
  *
- * A piece that cannot be written is dropped, and SQLite hears of it one call late, when it already
- * counts on those bytes. So the place is remembered as a hole: reading it, or writing behind it,
- * fails with the same error, and a transaction that goes on regardless cannot reach its COMMIT.
- * Rolled back, the next transaction writes from before the hole and closes it.
+ * A piece that cannot be written is dropped, and SQLite gets the error one call late, when it
+ * already counts on those bytes. So the place is remembered as a hole: reading it, or writing
+ * behind it, fails with the same error, and a transaction that goes on regardless cannot reach its
+ * COMMIT. Rolled back, the next transaction writes from before the hole and closes it.
  *
  * The layer below is whatever was SQLite's default when the first store was opened, so a test that
  * wants failing disks registers its own before that. */
@@ -41,6 +42,19 @@ struct log_file {
     int hole_code;                /* why there is a hole; SQLITE_OK: there is none */
     int64_t hole_start, hole_end; /* bytes that SQLite has written and the file has not */
 };
+
+/* Behind the handle of the store's own file, which the layer below keeps using as its own: the same
+ * operations, except for writing. */
+struct store_file {
+    sqlite3_io_methods methods;
+    const sqlite3_io_methods *below;
+    struct vfs_watcher *watcher;
+};
+
+static struct store_file *store_of(sqlite3_file *file)
+{
+    return (struct store_file *)((char *)file + below->szOsFile);
+}
 
 static struct log_file *log_of(sqlite3_file *file)
 {
@@ -174,17 +188,55 @@ static const sqlite3_io_methods log_methods = {
     .xDeviceCharacteristics = log_characteristics,
 };
 
+/* ---- the store's own file ---- */
+
+static int store_write(sqlite3_file *file, const void *bytes, int n, sqlite3_int64 at)
+{
+    const struct store_file *store = store_of(file);
+    int code = store->below->xWrite(file, bytes, n, at);
+    if (code == SQLITE_OK && store->watcher)
+        store->watcher->written(store->watcher, n);
+    return code;
+}
+
+static int open_store(const char *name, sqlite3_file *file, int flags, int *out_flags)
+{
+    int code = below->xOpen(below, name, file, flags, out_flags);
+    if (!file->pMethods)
+        return code;
+    struct store_file *store = store_of(file);
+    *store = (struct store_file){.methods = *file->pMethods, .below = file->pMethods};
+    store->methods.xWrite = store_write;
+    file->pMethods = &store->methods;
+    return code;
+}
+
+int vfs_watch_writes(sqlite3 *connection, struct vfs_watcher *watcher)
+{
+    sqlite3_file *file = NULL;
+    int code = sqlite3_file_control(connection, NULL, SQLITE_FCNTL_FILE_POINTER, &file);
+    if (code == SQLITE_OK) {
+        CHECK(file && file->pMethods && file->pMethods->xWrite == store_write);
+        store_of(file)->watcher = watcher;
+    }
+    return code;
+}
+
+/* ---- opening ---- */
+
 static int layer_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags,
                       int *out_flags)
 {
     (void)vfs;
+    if (flags & SQLITE_OPEN_MAIN_DB)
+        return open_store(name, file, flags, out_flags);
     if (!(flags & SQLITE_OPEN_WAL))
         return below->xOpen(below, name, file, flags, out_flags);
     struct log_file *log = log_of(file);
     memset(log, 0, sizeof *log);
     log->below = (sqlite3_file *)(log + 1);
     int code = below->xOpen(below, name, log->below, flags, out_flags);
-    /* SQLite closes what has methods, also after a failed open. */
+    /* SQLite closes a file that has methods, also after a failed open. */
     if (log->below->pMethods)
         log->base.pMethods = &log_methods;
     return code;
@@ -197,7 +249,10 @@ void vfs_register(void)
     layer = *below; /* everything but opening is the same */
     layer.zName = VFS_NAME;
     layer.pNext = NULL;
-    layer.szOsFile = below->szOsFile + (int)sizeof(struct log_file);
+    CHECK(below->szOsFile % (int)_Alignof(struct store_file) == 0);
+    size_t ours = sizeof(struct log_file) > sizeof(struct store_file) ? sizeof(struct log_file)
+                                                                      : sizeof(struct store_file);
+    layer.szOsFile = below->szOsFile + (int)ours;
     layer.xOpen = layer_open;
     CHECK(sqlite3_vfs_register(&layer, 0) == SQLITE_OK);
 }

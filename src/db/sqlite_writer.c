@@ -8,15 +8,15 @@
  * that the job changes. Nearly all jobs that fail do so before they write anything, and then there
  * is nothing to undo. So groups run without savepoints, until a job fails that had changed rows:
  * then all of the group is rolled back and run again, each job under a savepoint, and so are the
- * next GUARDED_GROUPS, in case that whoever sends such jobs goes on.
+ * next GUARDED_GROUPS, in case more such jobs follow.
  *
  * A job ends in one of four ways:
  * - committed: the hook sees the group's events, then done(OK), in the order of the group;
  * - failed by itself: nothing of it is left, the others are untouched; done(its error);
  * - no space: the COMMIT (or a statement) found the disk full: done(ERR_STORAGE_FULL), and the next
  *   group simply tries again;
- * - the store failed: a sync or a write went wrong, so what the disk holds is unknown: `fatal` is
- *   called once, this group ends as ERR_UNKNOWN_COMMIT, all others as ERR_STORAGE_FAILED, and
+ * - the store failed: a sync or a write went wrong, so the content of the disk is unknown: `fatal`
+ *   is called once, this group ends as ERR_UNKNOWN_COMMIT, all others as ERR_STORAGE_FAILED, and
  *   nothing is ever acknowledged again by this process.
  *
  * A full disk (and a few rarer errors) makes SQLite roll back the whole transaction in the middle
@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "db/sqlite_driver.h"
 
@@ -43,6 +44,7 @@ enum err writer_submit(struct db *db, struct db_job *job)
     job->next = NULL;
     job->result = OK;
     job->detail[0] = '\0';
+    job->submitted_us = clock_mono_us(clock_system());
 
     enum err e = OK;
     bool asleep = false;
@@ -267,7 +269,7 @@ static void write_group(struct writer *w)
 
 /* ---- answers ---- */
 
-/* The hook sees the events of the whole group at once: whoever is woken by it finds them all. */
+/* The hook sees the events of the whole group at once: a thread that it wakes finds them all. */
 static void tell_committed(struct writer *w)
 {
     struct db *db = &w->db->base;
@@ -283,6 +285,17 @@ static void tell_committed(struct writer *w)
     event_list_clear(&w->events);
     if (w->events.capacity > GROUP_EVENTS_KEEP)
         event_list_done(&w->events);
+}
+
+static void measure(struct writer *w)
+{
+    int64_t now_us = clock_mono_us(clock_system());
+    for (size_t i = 0; i < w->group_count; i++) {
+        int64_t since_us = w->group[i].job->submitted_us;
+        bool met = checkpointer_met(&w->db->checkpointer, since_us);
+        hist_record(met ? &w->checkpoint_write_us : &w->write_us,
+                    now_us > since_us ? (uint64_t)(now_us - since_us) : 1);
+    }
 }
 
 static void answer(struct group_slot *slot)
@@ -311,6 +324,7 @@ static void answer_group(struct writer *w)
     atomic_fetch_add_explicit(&w->transactions, committed, memory_order_relaxed);
     atomic_fetch_add_explicit(&w->failures, w->group_count - committed, memory_order_relaxed);
     tell_committed(w);
+    measure(w);
     for (size_t i = 0; i < w->group_count; i++)
         answer(&w->group[i]);
 }

@@ -1,7 +1,7 @@
-/* `fantail demo`: a world to look at, and with --live one that goes on.
+/* `fantail demo`: creates a demo world; with --live its people keep acting.
  *
- * The world is loaded as import lines. Signals are taken with sigtimedwait between chunks and acts,
- * which is also how live play waits. */
+ * The world is loaded as import lines. Signals are taken with sigtimedwait between chunks and acts;
+ * live play waits in the same call. */
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* Each act is what a person with a client would do: read the feed, then like or comment on
- * something in it; or post; or follow somebody. People act through the Fantail-Account header,
- * which the operator's socket may use. An act that is refused (a post deleted meanwhile, somebody
- * who blocked) is a normal thing and only passed over. */
+ * something in it; or post; or follow another person. People act through the Fantail-Account
+ * header, which the operator's socket may use. A refused act (a post deleted meanwhile, a person
+ * who blocked) is normal and skipped. */
 #include "demo/live.h"
 
 #include <inttypes.h>

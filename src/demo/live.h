@@ -1,4 +1,4 @@
-/* The demo world going on: one to three acts a second, through the API, as its people. */
+/* Live play in the demo world: one to three acts a second, through the API, as its people. */
 #pragma once
 
 #include <signal.h>

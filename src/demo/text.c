@@ -8,7 +8,7 @@ const char *demo_text_pick(struct rand *r, const struct demo_list *list)
     return list->words[rand_below(r, list->count)];
 }
 
-/* The words of one text: a slot that stands twice means the same thing twice. */
+/* The words of one text: a slot that appears twice gets the same word twice. */
 struct slots {
     const char *place, *adjective, *time, *job, *thing;
     int number;

@@ -8,8 +8,8 @@ struct demo_list {
     size_t count;
 };
 
-/* What a circle of people has in common. Captions and bios hold slots, which are replaced by a word
- * of the list with that letter: {p} a place, {a} an adjective, {t} a thing of the topic, {w} a
+/* A topic that a circle of people shares. Captions and bios hold slots, which are replaced by a
+ * word of the list with that letter: {p} a place, {a} an adjective, {t} a thing of the topic, {w} a
  * time, {n} a small number. */
 struct demo_topic {
     const char *name;

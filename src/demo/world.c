@@ -78,7 +78,7 @@ static void *take_memory(size_t count, size_t size)
     return p;
 }
 
-/* The numbers for one purpose and one thing of its kind (a post, say). */
+/* The numbers for one purpose and one item of its kind (a post, say). */
 static struct rand stream_of(const struct demo_world *w, enum stream purpose, uint64_t which)
 {
     struct rand r;
@@ -224,7 +224,7 @@ static uint32_t wanted_follows(const struct demo_world *w, uint32_t who, struct 
     double wanted = FOLLOWS_MEDIAN * exp(0.8 * gaussian(r));
     double most = w->people / 4.0 < FOLLOWS_LIMIT - 10 ? w->people / 4.0 : FOLLOWS_LIMIT - 10;
     if (who < DEMO_LOGINS)
-        wanted = 60; /* whoever looks around should have something to see */
+        wanted = 60; /* an account with something to see */
     return (uint32_t)(wanted < 3 ? 3 : wanted > most ? most : wanted);
 }
 
@@ -251,9 +251,8 @@ static void choose_follows(struct demo_world *w, uint32_t who, struct target_poo
     CHECK(p->follows);
 }
 
-/* How often somebody stands in the pools before anybody follows: Pareto, so that follower counts
- * have the long tail that they have everywhere. The people to log in as should be known a little.
- */
+/* How often a person is in the pools before the first follow: Pareto, so that follower counts have
+ * the long tail that they have everywhere. The people to log in as have some followers. */
 static uint32_t charisma(const struct demo_world *w, uint32_t who, struct rand *r)
 {
     double places = pow(1 - rand_unit(r), -1 / 1.1);
@@ -409,7 +408,7 @@ uint32_t demo_followers(const struct demo_world *w, uint32_t person)
 
 uint32_t demo_pick_person(const struct demo_world *w, struct rand *r)
 {
-    /* Whoever posted more acts more. */
+    /* People who post more act more. */
     if (w->counts.posts > 0 && chance(r, 0.8))
         return w->posts[rand_below(r, w->counts.posts)].author;
     return (uint32_t)rand_below(r, w->people);
@@ -464,7 +463,7 @@ static bool write_people(struct demo_world *w, struct writer *out, struct rand *
     struct arena arena;
     struct str hash = {NULL, 0};
     arena_init(&arena);
-    /* One hash for everybody: it is slow on purpose, and nobody here has a secret. */
+    /* One hash for all accounts: it is slow on purpose, and none of them has a secret. */
     bool ok = password_hash(STR(DEMO_PASSWORD), &arena, &hash) == OK;
     for (uint32_t i = 0; i < w->people && ok; i++) {
         const struct person *p = &w->persons[i];

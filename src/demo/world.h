@@ -1,4 +1,4 @@
-/* A believable small world: people with names and interests, who follows whom, and thirty days of
+/* A believable small world: people with names and interests, their follows, and thirty days of
  * posts, likes and comments. The same seed and size give the same people, graph and texts; times
  * count back from `now_ms`. */
 #pragma once
@@ -16,7 +16,7 @@ enum {
     DEMO_CELEBRITIES = 2 /* those after them are followed by most */
 };
 
-/* Everybody's. */
+/* Of every account. */
 #define DEMO_PASSWORD "fantail-demo"
 
 struct demo_world;
@@ -37,8 +37,7 @@ uint32_t demo_followers(const struct demo_world *w, uint32_t person);
  * imported. Stops and returns false as soon as `emit` does. */
 bool demo_world_write(struct demo_world *w, bool (*emit)(void *ctx, struct str line), void *ctx);
 
-/* For live play: somebody who acts (active people more often), and something that they might say.
- */
+/* For live play: a person who acts (active people more often), and a text that they might write. */
 uint32_t demo_pick_person(const struct demo_world *w, struct rand *r);
 void demo_caption(const struct demo_world *w, uint32_t person, struct rand *r, struct buf *out);
 void demo_comment(struct rand *r, struct buf *out);

@@ -1,43 +1,32 @@
-/* Who is listened to, whose turn it is to be looked at, and the step that does it.
+/* Who is connected here, and the step that looks after them.
  *
- * Everybody with a stream has a record. It is made and marked as gone under the hub's lock, in the
- * order in which streams come and go, and freed by the step alone, which can therefore look at it
- * without a lock. A change that concerns a person marks the record and puts it into the queue, once
- * however many changes there are; so there is never more to do than there are people listening.
+ * Each person with a stream has a record. Work for a person marks the record and puts
+ * it into the queue, once however often it is marked; so there is never more to do than there are
+ * people connected.
  *
- * A stream is greeted when its person has been looked at: only then is what happens later told. */
+ * A stream is greeted when its person was checked after it joined: that its session has not ended
+ * meanwhile, and whom they have muted. This is all that is read from truth, once for each that
+ * comes and for each that is greeted again. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "live/live_state.h"
+#include "model/account.h"
+#include "model/follow.h"
+#include "model/inbox.h"
 #include "net/hub.h"
+#include "net/stream.h"
 
 enum {
-    TOUCHES_MAX = 4096,
-    LOOKS_A_STEP = 32,
+    CHECKS_A_STEP = 32,
     RETRY_US = 200 * 1000,
-    /* shared views */
-    SCAN_EVERY_US = 10 * 1000,
-    SCAN_SHARE = 20,           /* a scan takes at most this part of the time */
-    ASK_EVERY_US = 500 * 1000, /* are the connections that bring signals alive? */
-    UNHEARD_US =
-        1000 * 1000, /* what the invalidation listener does not hear of is looked at so often */
-    UNHEARD_FIRST_US = 10 * 1000, /* sooner at first: its connections are opened when wanted */
-    UNHEARD_DOUBLINGS = 8,
-    UNHEARD_FEED_US = 5000 * 1000,
-    /* being here */
     LAST_SEEN_A_STEP = 256,
     LAST_SEEN_SHARE = 3, /* so often within the time that counts as lately: one may be in vain */
 };
 
 #define LAST_SEEN_MIN_US (INT64_C(1000) * 1000)
 #define LAST_SEEN_MAX_US (INT64_C(600) * 1000 * 1000)
-
-static bool is_shared(const struct live *live)
-{
-    return live->config.invalidation != NULL;
-}
 
 /* ---- the table and the queue, under the lock ---- */
 
@@ -56,25 +45,25 @@ static struct listener *find(const struct live *live, uint64_t person)
     return e ? e->listener : NULL;
 }
 
-static void enqueue(struct live *live, struct listener *l, unsigned parts)
+static void enqueue(struct live *live, struct listener *l, unsigned todo)
 {
-    l->dirty |= parts;
+    l->todo |= (uint8_t)todo;
     if (l->queued)
         return;
     l->queued = true;
-    l->next_dirty = NULL;
-    *live->dirty_last = l;
-    live->dirty_last = &l->next_dirty;
+    l->next = NULL;
+    *live->last = l;
+    live->last = &l->next;
 }
 
 static struct listener *dequeue(struct live *live)
 {
-    struct listener *l = live->dirty_first;
+    struct listener *l = live->first;
     if (!l)
         return NULL;
-    live->dirty_first = l->next_dirty;
-    if (!live->dirty_first)
-        live->dirty_last = &live->dirty_first;
+    live->first = l->next;
+    if (!live->first)
+        live->last = &live->first;
     l->queued = false;
     return l;
 }
@@ -84,94 +73,60 @@ static void wake(struct live *live)
     live->config.wake(live->config.wake_ctx);
 }
 
-static void mark(struct live *live, uint64_t person, unsigned parts)
+void live_mark(struct live *live, const uint64_t *persons, size_t n, unsigned todo)
 {
+    bool found = false;
     pthread_mutex_lock(&live->lock);
-    struct listener *l = find(live, person);
-    bool found = l && !l->gone;
-    if (found)
-        enqueue(live, l, parts);
+    for (size_t i = 0; i < n; i++) {
+        struct listener *l = find(live, persons[i]);
+        if (l && !l->gone)
+            enqueue(live, l, todo), found = true;
+    }
     pthread_mutex_unlock(&live->lock);
     if (found)
         wake(live);
 }
 
-/* ---- changes ---- */
-
-static void views_changed(void *ctx, uint64_t person, enum view_part what)
+void live_greet_all(struct live *live)
 {
-    mark(ctx, person, (unsigned)what);
+    pthread_mutex_lock(&live->lock);
+    FOR_EACH(e)
+    if (!e->listener->gone)
+        enqueue(live, e->listener, LISTENER_CHECK | LISTENER_GREET);
+    pthread_mutex_unlock(&live->lock);
+    atomic_fetch_add_explicit(&live->losses, 1, memory_order_relaxed);
+    wake(live);
 }
 
-/* The hub's: in the order in which streams come and go. The views are told first: what changes from
- * then on is looked at after this, and what changed before is seen by the first look. */
+/* ---- coming and going ---- */
+
+/* The hub's: in the order in which streams come and go. The views know first: what is pushed from
+ * then on is signalled, and what was pushed before is there when the client reads. */
 static void listen_to(void *ctx, uint64_t person, bool on)
 {
     struct live *live = ctx;
-    if (!is_shared(live))
-        (void)views_listen(live->config.views, person, on);
+    (void)views_listen(live->config.views, person, on);
     pthread_mutex_lock(&live->lock);
     struct listener *l = find(live, person);
     if (!l && on) {
         struct listener_entry *e = map_put(&live->listeners, &person, NULL);
         l = calloc(1, sizeof *l);
-        CHECK(e && l); /* a kilobyte for each who has a connection already */
+        CHECK(e && l); /* some hundred bytes for each who has a connection already */
         l->person = person;
         e->listener = l;
     }
     if (l) {
         l->gone = !on;
-        enqueue(live, l, on ? LIVE_ALL : 0);
+        enqueue(live, l, on ? LISTENER_CHECK : 0);
     }
     pthread_mutex_unlock(&live->lock);
     wake(live);
 }
 
-static void touch(struct live *live, uint64_t person)
+static void wants_greeting(void *ctx, uint64_t person)
 {
-    mark(live, person, LIVE_TRUTH);
-    if (!is_shared(live))
-        return;
-    pthread_mutex_lock(&live->lock);
-    bool fits = live->touch_count < TOUCHES_MAX;
-    if (fits)
-        live->touches[live->touch_count++] = person;
-    pthread_mutex_unlock(&live->lock);
-    if (fits)
-        wake(live);
-    else
-        atomic_fetch_add_explicit(&live->missed, 1, memory_order_relaxed);
+    live_mark(ctx, &person, 1, LISTENER_GREET);
 }
-
-void live_mark_all(struct live *live)
-{
-    pthread_mutex_lock(&live->lock);
-    FOR_EACH(e)
-    if (!e->listener->gone)
-        enqueue(live, e->listener, LIVE_INBOX | LIVE_TRUTH);
-    pthread_mutex_unlock(&live->lock);
-}
-
-void live_committed(struct live *live, const struct event *events, size_t n)
-{
-    live_entries(live, events, n);
-    for (size_t i = 0; i < n; i++) {
-        switch (events[i].type) {
-        case EVENT_GROUP_READ:
-            touch(live, events[i].object);
-            break;
-        case EVENT_SESSION_ENDED:
-        case EVENT_ACCOUNT_SUSPENDED:
-        case EVENT_ACCOUNT_DELETED:
-            touch(live, events[i].actor);
-            break;
-        default:
-            break;
-        }
-    }
-}
-
-/* ---- joining ---- */
 
 static void add_session(struct listener *l, uint64_t session)
 {
@@ -185,163 +140,188 @@ static void add_session(struct listener *l, uint64_t session)
 
 enum err live_join(struct live *live, uint64_t person, uint64_t session, struct stream *s)
 {
-    enum err e = hub_join(live->hub, person, s);
-    if (e)
-        return e;
+    stream_await_greeting(s);
+    TRY(hub_join(live->hub, person, s));
     pthread_mutex_lock(&live->lock);
     struct listener *l = find(live, person);
     if (l && session)
         add_session(l, session);
     if (l)
-        enqueue(live, l, LIVE_TRUTH); /* did the session end while it joined? */
+        enqueue(live, l, LISTENER_CHECK); /* did the session end while it joined? */
     pthread_mutex_unlock(&live->lock);
     wake(live);
     return OK;
 }
 
-/* ---- the step ---- */
+/* ---- mutes ---- */
 
-static void release(struct live *live, struct listener *l)
+/* Where the author is among the mutes, or would be. */
+static size_t place_of(const struct listener *l, uint64_t author)
 {
-    live_unsubscribe_all(live, l);
-    free(l->inbox.reads);
-    free(l->feed.reads);
+    size_t low = 0, high = l->mute_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (l->mutes[middle] < author)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool has_muted(const struct listener *l, uint64_t author)
+{
+    size_t at = l->mute_count > 0 ? place_of(l, author) : 0;
+    return at < l->mute_count && l->mutes[at] == author;
+}
+
+size_t live_unmuted(struct live *live, uint64_t author, const uint64_t *persons, size_t n,
+                    uint64_t *out)
+{
+    size_t count = 0;
+    pthread_mutex_lock(&live->lock);
+    for (size_t i = 0; i < n; i++) {
+        const struct listener *l = find(live, persons[i]);
+        if (l && !has_muted(l, author))
+            out[count++] = persons[i];
+    }
+    pthread_mutex_unlock(&live->lock);
+    return count;
+}
+
+static void keep_mutes(struct listener *l, const uint64_t *mutes, size_t n)
+{
+    free(l->mutes);
+    l->mutes = n > 0 ? malloc(n * sizeof *mutes) : NULL;
+    CHECK(n == 0 || l->mutes); /* eight kilobytes at most */
+    if (n > 0)
+        memcpy(l->mutes, mutes, n * sizeof *mutes);
+    l->mute_count = (uint32_t)n;
+}
+
+void live_mute(struct live *live, uint64_t person, uint64_t author, bool on)
+{
+    pthread_mutex_lock(&live->lock);
+    struct listener *l = find(live, person);
+    if (l && has_muted(l, author) != on && (!on || l->mute_count < LISTENER_MUTES_MAX)) {
+        uint64_t mutes[LISTENER_MUTES_MAX];
+        size_t at = place_of(l, author), rest = l->mute_count - at;
+        if (at > 0)
+            memcpy(mutes, l->mutes, at * sizeof *mutes);
+        mutes[at] = author;
+        if (rest > !on)
+            memcpy(mutes + at + on, l->mutes + at + !on, (rest - !on) * sizeof *mutes);
+        keep_mutes(l, mutes, l->mute_count + on - !on);
+    }
+    if (l)
+        l->mute_changes++; /* a check that has read truth before this reads it once more */
+    pthread_mutex_unlock(&live->lock);
+}
+
+/* ---- checking ---- */
+
+struct check {
+    struct live *live;
+    struct listener *l;
+    unsigned todo;
+    uint64_t sessions[LISTENER_SESSIONS_MAX];
+    size_t session_count;
+    uint32_t mute_changes;
+    bool allowed;
+    uint64_t mutes[LISTENER_MUTES_MAX];
+    size_t mute_count;
+};
+
+static enum err read_truth(struct tx *tx, void *arg)
+{
+    struct check *c = arg;
+    int64_t now_ms = clock_wall_ms(c->live->config.clock);
+    TRY(sessions_are_good(tx, c->l->person, c->sessions, c->session_count, now_ms, &c->allowed));
+    return mute_ids(tx, c->l->person, c->mutes, LISTENER_MUTES_MAX, &c->mute_count);
+}
+
+/* Shared views leave those whose inbox is dropped out of large walks: it is made again. */
+static enum err wake_inbox(struct live *live, uint64_t person)
+{
+    struct inbox_entry top;
+    size_t n;
+    return live->config.views->remote
+               ? inbox_top(live->config.views, live->config.db, person, &top, 1, &n)
+               : OK;
+}
+
+/* What came meanwhile is looked at once more before the person is greeted. True: greet them. */
+static bool note_checked(struct live *live, struct check *c)
+{
+    struct listener *l = c->l;
+    pthread_mutex_lock(&live->lock);
+    l->known = true;
+    if (l->mute_changes == c->mute_changes)
+        keep_mutes(l, c->mutes, c->mute_count);
+    else
+        enqueue(live, l, LISTENER_CHECK);
+    if (!c->allowed)
+        l->session_count = 0; /* clients that are still allowed connect again and name theirs */
+    bool again = l->todo & LISTENER_CHECK;
+    if (again)
+        l->todo |= c->todo & LISTENER_GREET;
+    pthread_mutex_unlock(&live->lock);
+    return c->allowed && !again;
+}
+
+static bool look_after(struct live *live, struct check *c)
+{
+    struct listener *l = c->l;
+    if (c->todo & LISTENER_CHECK) {
+        atomic_fetch_add_explicit(&live->checks, 1, memory_order_relaxed);
+        pthread_mutex_lock(&live->lock);
+        memcpy(c->sessions, l->sessions, l->session_count * sizeof *l->sessions);
+        c->session_count = l->session_count;
+        c->mute_changes = l->mute_changes;
+        pthread_mutex_unlock(&live->lock);
+        if (db_read(live->config.db, read_truth, c, NULL) != OK ||
+            (c->allowed && wake_inbox(live, l->person) != OK)) {
+            atomic_fetch_add_explicit(&live->failed, 1, memory_order_relaxed);
+            return false;
+        }
+        if (!c->allowed)
+            hub_close(live->hub, l->person, "session");
+        if (!note_checked(live, c))
+            return true;
+    }
+    if (c->todo)
+        live_greet(live, l->person, c->todo & LISTENER_GREET);
+    return true;
+}
+
+static void release(struct listener *l)
+{
+    free(l->mutes);
     free(l);
 }
 
-/* The next whose turn it is; those who are gone go. */
-static size_t take_dirty(struct live *live, struct listener **out, unsigned *parts, size_t max)
+/* The next of the queue; those who are gone go. */
+static struct listener *take(struct live *live, unsigned *todo)
 {
-    size_t n = 0;
     struct listener *l;
     pthread_mutex_lock(&live->lock);
-    while (n < max && (l = dequeue(live))) {
-        if (l->gone) {
-            map_remove(&live->listeners, map_find(&live->listeners, &l->person));
-            release(live, l);
-            continue;
-        }
-        parts[n] = l->dirty;
-        l->dirty = 0;
-        out[n++] = l;
+    while ((l = dequeue(live)) && l->gone) {
+        map_remove(&live->listeners, map_find(&live->listeners, &l->person));
+        release(l);
+    }
+    if (l) {
+        *todo = l->todo;
+        l->todo = 0;
     }
     pthread_mutex_unlock(&live->lock);
-    return n;
+    return l;
 }
 
-static void put_back(struct live *live, struct listener *l, unsigned parts)
+static void put_back(struct live *live, struct listener *l, unsigned todo)
 {
     pthread_mutex_lock(&live->lock);
-    enqueue(live, l, parts);
+    enqueue(live, l, todo);
     pthread_mutex_unlock(&live->lock);
-}
-
-/* A stream is greeted when its person has been looked at since it joined. */
-static void greet(struct live *live, const struct listener *l)
-{
-    pthread_mutex_lock(&live->lock);
-    bool ready = l->known && !(l->dirty & LIVE_TRUTH);
-    pthread_mutex_unlock(&live->lock);
-    if (ready)
-        live_greet(live, l->person);
-}
-
-/* ---- shared views ---- */
-
-static void send_touches(struct live *live)
-{
-    uint64_t persons[256];
-    size_t n;
-    pthread_mutex_lock(&live->lock);
-    n = live->touch_count < COUNT_OF(persons) ? live->touch_count : COUNT_OF(persons);
-    live->touch_count -= n;
-    memcpy(persons, live->touches, n * sizeof *persons);
-    memmove(live->touches, live->touches + n, live->touch_count * sizeof *persons);
-    pthread_mutex_unlock(&live->lock);
-    if (n > 0 && signal_invalidate(live->config.signal, persons, n) != OK)
-        atomic_fetch_add_explicit(&live->missed, n, memory_order_relaxed);
-}
-
-static void answer_came(struct invalidation_question *q, bool good)
-{
-    struct live *live = CONTAINER_OF(q, struct live, question);
-    pthread_mutex_lock(&live->lock);
-    live->asking = false;
-    live->uncertain = !good;
-    pthread_cond_broadcast(&live->answered);
-    pthread_mutex_unlock(&live->lock);
-}
-
-/* News come by themselves; that none can come is noticed only by asking. */
-static void ask(struct live *live, int64_t now_us)
-{
-    bool due = false;
-    pthread_mutex_lock(&live->lock);
-    if (!live->asking && live->listeners.count > 0 && now_us - live->asked_at_us >= ASK_EVERY_US) {
-        due = live->asking = true;
-        live->asked_at_us = now_us;
-    }
-    pthread_mutex_unlock(&live->lock);
-    if (due)
-        invalidation_ask(live->config.invalidation, &live->question);
-}
-
-static bool is_due(struct live *live, const struct traced *w, int64_t now_us, int64_t unheard_us)
-{
-    if (w->whole && !live->uncertain)
-        return !invalidation_same(live->config.invalidation, w->generation, w->reads, w->count);
-    int64_t pause_us = w->unheard > 0 && w->unheard < UNHEARD_DOUBLINGS
-                           ? (int64_t)UNHEARD_FIRST_US << w->unheard
-                           : unheard_us;
-    return now_us - w->looked_at_us >= (pause_us < unheard_us ? pause_us : unheard_us);
-}
-
-static void scan(struct live *live, int64_t now_us)
-{
-    pthread_mutex_lock(&live->lock);
-    FOR_EACH(e)
-    {
-        struct listener *l = e->listener;
-        if (l->queued || l->gone)
-            continue;
-        unsigned parts = 0;
-        if (is_due(live, &l->inbox, now_us, UNHEARD_US)) /* a touch is heard of here, too */
-            parts |= LIVE_INBOX | LIVE_TRUTH;
-        if (is_due(live, &l->feed, now_us, UNHEARD_FEED_US))
-            parts |= LIVE_FEED;
-        if (parts)
-            enqueue(live, l, parts);
-    }
-    bool anybody = live->listeners.count > 0;
-    pthread_mutex_unlock(&live->lock);
-    if (!anybody)
-        live_skip_entries(live);
-    else if (is_due(live, &live->signals, now_us, UNHEARD_US))
-        live_consume_entries(live);
-    live->scanned_at_us = now_us;
-    live->scan_took_us = clock_mono_us(live->config.clock) - now_us;
-}
-
-static int64_t next_scan_us(const struct live *live)
-{
-    int64_t pause = live->scan_took_us * SCAN_SHARE;
-    return live->scanned_at_us + (pause > SCAN_EVERY_US ? pause : SCAN_EVERY_US);
-}
-
-static bool is_idle(struct live *live)
-{
-    pthread_mutex_lock(&live->lock);
-    bool idle = live->listeners.count == 0 && live->touch_count == 0;
-    pthread_mutex_unlock(&live->lock);
-    return idle;
-}
-
-static bool has_dirty(struct live *live)
-{
-    pthread_mutex_lock(&live->lock);
-    bool has = live->dirty_first != NULL || live->touch_count > 0;
-    pthread_mutex_unlock(&live->lock);
-    return has || live_has_entries(live);
 }
 
 /* ---- being here ---- */
@@ -368,81 +348,74 @@ static void report_last_seen(struct live *live, const uint64_t *persons, size_t 
         (void)views_apply(live->config.views, changes, n);
 }
 
-/* A round begins with everybody who listens then. */
-static void begin_round(struct live *live, int64_t now_us)
+/* A walk begins with those who listen then. */
+void live_begin_walk(struct live *live, struct walk *w)
 {
-    struct last_seen_round *r = &live->round;
     pthread_mutex_lock(&live->lock);
-    *r = (struct last_seen_round){
-        .began_us = now_us,
-        .persons = realloc(r->persons, (live->listeners.count + 1) * sizeof *r->persons)};
-    CHECK(r->persons); /* eight bytes a person */
+    *w = (struct walk){.persons =
+                           realloc(w->persons, (live->listeners.count + 1) * sizeof *w->persons)};
+    CHECK(w->persons); /* eight bytes a person */
     FOR_EACH(e)
     if (!e->listener->gone)
-        r->persons[r->count++] = e->person;
+        w->persons[w->count++] = e->person;
     pthread_mutex_unlock(&live->lock);
 }
 
 /* The next of the round; true: there are more. */
 static bool report_some(struct live *live, int64_t now_us)
 {
-    struct last_seen_round *r = &live->round;
-    if (now_us - r->began_us >= last_seen_every_us(live))
-        begin_round(live, now_us);
-    size_t n = r->count - r->reported;
+    struct walk *w = &live->seen;
+    if (now_us - live->seen_began_us >= last_seen_every_us(live)) {
+        live_begin_walk(live, w);
+        live->seen_began_us = now_us;
+    }
+    size_t n = w->count - w->at;
     n = n < LAST_SEEN_A_STEP ? n : LAST_SEEN_A_STEP;
     if (n > 0)
-        report_last_seen(live, r->persons + r->reported, n);
-    r->reported += n;
-    return r->reported < r->count;
+        report_last_seen(live, w->persons + w->at, n);
+    w->at += n;
+    return w->at < w->count;
 }
 
-static void report_new(struct live *live, struct listener *const *taken, size_t n)
+/* ---- the step ---- */
+
+/* False: truth or the views do not answer. */
+static bool look_after_some(struct live *live)
 {
-    uint64_t persons[LOOKS_A_STEP];
-    size_t count = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!taken[i]->known)
-            persons[count++] = taken[i]->person;
-    report_last_seen(live, persons, count);
+    uint64_t new[CHECKS_A_STEP];
+    size_t n = 0;
+    bool good = true;
+    struct check c = {.live = live};
+    for (size_t i = 0; good && i < CHECKS_A_STEP && (c.l = take(live, &c.todo)); i++) {
+        if (!c.l->known)
+            new[n++] = c.l->person;
+        good = look_after(live, &c);
+        if (!good)
+            put_back(live, c.l, c.todo);
+    }
+    report_last_seen(live, new, n);
+    return good;
 }
 
 int64_t live_step(struct live *live)
 {
-    struct listener *taken[LOOKS_A_STEP];
-    unsigned parts[LOOKS_A_STEP];
+    bool remote = live->config.signal->remote, good = true;
     int64_t now_us = clock_mono_us(live->config.clock);
-    bool failed = false;
-    if (is_shared(live)) {
-        send_touches(live);
-        failed = !live_publish_entries(live);
-        ask(live, now_us);
-        if (now_us >= next_scan_us(live) || live->signals.looked_at_us == 0)
-            scan(live, now_us); /* signals are consumed from before the first greeting */
-    }
-    failed |= !live_send_entries(live);
-    bool more_to_report = report_some(live, now_us);
-    size_t n = take_dirty(live, taken, parts, LOOKS_A_STEP);
-    report_new(live, taken, n);
-    for (size_t i = 0; i < n; i++) {
-        unsigned again = 0;
-        atomic_fetch_add_explicit(&live->looks, 1, memory_order_relaxed);
-        if (live_look(live, taken[i], parts[i], &again)) {
-            greet(live, taken[i]);
-            continue;
-        }
-        atomic_fetch_add_explicit(&live->failed, 1, memory_order_relaxed);
-        put_back(live, taken[i], again);
-        failed = true;
-    }
-    if (failed)
+    if (remote)
+        good = live_publish(live);
+    bool more = report_some(live, now_us);
+    more |= live_send_pulled(live);
+    bool in_sync = !remote || atomic_load(&live->in_sync);
+    if (in_sync)
+        good &= look_after_some(live);
+    if (!good)
         return now_us + RETRY_US;
-    if (more_to_report || has_dirty(live))
+    if (more || (in_sync && live_has_waiting(live)))
         return now_us;
-    if (is_idle(live))
-        return INT64_MAX;
-    int64_t round_us = live->round.began_us + last_seen_every_us(live);
-    return is_shared(live) && next_scan_us(live) < round_us ? next_scan_us(live) : round_us;
+    pthread_mutex_lock(&live->lock);
+    bool idle = live->listeners.count == 0 && live->outgoing_count == 0;
+    pthread_mutex_unlock(&live->lock);
+    return idle ? INT64_MAX : live->seen_began_us + last_seen_every_us(live);
 }
 
 /* ---- life ---- */
@@ -452,22 +425,16 @@ struct live *live_new(const struct live_config *config)
     struct live *live = calloc(1, sizeof *live);
     CHECK(live);
     live->config = *config;
-    live->dirty_last = &live->dirty_first;
-    live->question.done = answer_came;
-    live->touches = calloc(TOUCHES_MAX, sizeof *live->touches);
-    CHECK(live->touches);
+    live->last = &live->first;
     pthread_mutex_init(&live->lock, NULL);
-    pthread_cond_init(&live->answered, NULL);
     map_init(&live->listeners, sizeof(struct listener_entry), sizeof(uint64_t));
-    live_topics_init(live);
     live->hub = hub_new(&(struct hub_config){.streams_max = config->streams_max,
                                              .person_max = config->person_max,
                                              .listen = listen_to,
+                                             .full = wants_greeting,
                                              .ctx = live});
-    if (!is_shared(live)) {
-        config->views->changed_ctx = live;
-        config->views->changed = views_changed;
-    }
+    config->signal->received_ctx = live;
+    config->signal->received = live_receive;
     return live;
 }
 
@@ -475,21 +442,14 @@ void live_free(struct live *live)
 {
     if (!live)
         return;
-    if (!is_shared(live))
-        live->config.views->changed = NULL;
-    pthread_mutex_lock(&live->lock);
-    while (live->asking) /* answered within INVALIDATION_ASK_MS */
-        pthread_cond_wait(&live->answered, &live->lock);
-    pthread_mutex_unlock(&live->lock);
+    live->config.signal->received = NULL;
     hub_free(live->hub);
     FOR_EACH(e)
-    release(live, e->listener);
-    live_topics_done(live);
-    pthread_cond_destroy(&live->answered);
+    release(e->listener);
     pthread_mutex_destroy(&live->lock);
     map_done(&live->listeners);
-    free(live->round.persons);
-    free(live->touches);
+    free(live->seen.persons);
+    free(live->asked.persons);
     free(live);
 }
 
@@ -503,8 +463,8 @@ void live_stats(struct live *live, struct live_stats *out)
     pthread_mutex_lock(&live->lock);
     out->persons = live->listeners.count;
     pthread_mutex_unlock(&live->lock);
-    out->looks = atomic_load_explicit(&live->looks, memory_order_relaxed);
+    out->checks = atomic_load_explicit(&live->checks, memory_order_relaxed);
     out->failed = atomic_load_explicit(&live->failed, memory_order_relaxed);
     out->sent = atomic_load_explicit(&live->sent, memory_order_relaxed);
-    out->missed = atomic_load_explicit(&live->missed, memory_order_relaxed);
+    out->losses = atomic_load_explicit(&live->losses, memory_order_relaxed);
 }

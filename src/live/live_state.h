@@ -1,5 +1,5 @@
-/* The inside of live events, shared by listeners.c (who, when), look.c (what) and
- * topics.c (what is in a group's log alone). */
+/* The inside of live events, shared by listeners.c (who is connected) and receive.c (what is sent
+ * to them). */
 #pragma once
 
 #include <pthread.h>
@@ -7,130 +7,84 @@
 
 #include "base/map.h"
 #include "live/live.h"
-#include "port/invalidation.h"
 
 enum {
-    TOP_GROUPS = 32, /* of an inbox: more that change at once are told by another hello */
-    TOP_POSTS = 16,
-    LISTENER_SESSIONS_MAX = 16,   /* of one person with a stream here */
-    TOPICS_OF_LISTENER_MAX = 256, /* groups of one person whose every entry is told: the latest */
-    RANGES_MAX = 4096,
+    LISTENER_SESSIONS_MAX = 16, /* of one person with a stream here */
+    LISTENER_MUTES_MAX = 1000,  /* authors that are known as muted: the feed decides about more */
+    OUTGOING_MAX = 4096,
+    PULLED_MAX = 64, /* authors whose pulled posts wait to be sent, the newest of each */
 };
 
-enum live_part {
-    LIVE_INBOX = VIEW_PART_INBOX,
-    LIVE_FEED = VIEW_PART_TIMELINE,
-    LIVE_TRUTH = 4, /* read marks, sessions */
-    LIVE_ALL = LIVE_INBOX | LIVE_FEED | LIVE_TRUTH
-};
+/* What is to be done for a person. */
+enum { LISTENER_CHECK = 1, LISTENER_GREET = 2 };
 
-struct top_group {
-    uint64_t group, activity;
-    int64_t seq, read_seq; /* as they were when truth was asked; INT64_MAX: never, or no member */
-};
-
-/* What was read over the invalidation listener; whole: it will be heard of. */
-struct traced {
-    uint64_t generation;
-    struct traced_read *reads;
-    uint8_t count;
-    bool whole;
-    uint8_t unheard; /* how often in a row it was not */
-    int64_t looked_at_us;
-};
-
-/* A group that people who listen here are in, and one of them in it; topics.c. */
-struct topic;
-struct subscriber;
-
-/* Entries that are to be told. */
-struct range_list {
-    struct signal_range *items; /* RANGES_MAX */
-    size_t count;
-    bool all; /* and others, for which there was no room: everybody is looked at */
-};
-
+/* A person with a stream. Made and marked as gone under the hub's lock, in the order in which
+ * streams come and go; freed by the step alone, which can therefore hold one without a lock. */
 struct listener {
     uint64_t person;
-    struct listener *next_dirty; /* in the queue */
-    /* under the lock */
-    unsigned dirty; /* parts to look at */
-    bool queued, gone;
+    struct listener *next; /* in the queue */
+    uint8_t todo;
+    bool queued, gone, known; /* known: checked once */
     uint8_t session_count;
+    uint32_t mute_count, mute_changes;
+    uint64_t *mutes; /* in rising order */
     uint64_t sessions[LISTENER_SESSIONS_MAX];
-    /* the step's own */
-    bool known, feed_known; /* `groups`, `posts` were read once */
-    uint8_t group_count, post_count;
-    struct top_group groups[TOP_GROUPS];
-    uint64_t posts[TOP_POSTS];
-    struct traced inbox, feed;
-    struct subscriber *subscribed_first, *subscribed_last; /* the latest first */
-    uint16_t subscribed_count;
 };
 
-/* Whom the views are told of as active, a part with each step. */
-struct last_seen_round {
-    int64_t began_us;
+struct outgoing {
+    enum signal_kind kind;
+    uint64_t key;
+    int64_t seq;
+    uint64_t person;
+};
+
+struct pulled {
+    uint64_t author;
+    int64_t post;
+};
+
+/* A walk over all listeners, some with each step. */
+struct walk {
     uint64_t *persons;
-    size_t count, reported;
+    size_t count, at;
 };
 
 struct live {
     struct live_config config;
     struct hub *hub;
-    _Atomic uint64_t looks, failed, sent, missed;
+    _Atomic uint64_t checks, failed, sent, losses;
+    _Atomic bool in_sync; /* signals of all nodes arrive from before now on */
 
-    pthread_mutex_t lock; /* of the table, the queue and touches */
+    pthread_mutex_t lock; /* of the table, the queue and the lists */
     struct map listeners; /* by person */
-    struct listener *dirty_first, **dirty_last;
-    uint64_t *touches;
-    size_t touch_count;
-    struct range_list arrived; /* to be told here */
-    struct range_list leaving; /* to other nodes */
+    struct listener *first, **last;
+    struct outgoing outgoing[OUTGOING_MAX];
+    size_t outgoing_count;
+    bool outgoing_lost;
+    struct pulled pulled[PULLED_MAX];
+    size_t pulled_count;
 
-    /* the step's: who is here */
-    struct last_seen_round round;
-
-    /* the step's: of groups */
-    struct map topics;         /* by group */
-    struct range_list telling; /* what has arrived, sorted, each group once … */
-    size_t told;               /* … of which so many are done */
-    struct traced signals;
-    struct signal_cursor cursor;
-    struct signal_batch *consumed; /* shared views */
-
-    /* of the invalidation listener */
-    struct invalidation_question question;
-    pthread_cond_t answered;
-    bool asking, uncertain; /* under the lock */
-    int64_t asked_at_us, scanned_at_us, scan_took_us;
-    struct read_trace trace; /* the step's */
+    /* the step's */
+    struct walk seen; /* whom the views are told of as active */
+    int64_t seen_began_us;
+    struct walk asked; /* whether they follow the authors … */
+    struct pulled asking[PULLED_MAX];
+    size_t asking_count; /* … of these posts */
 };
 
-/* look.c: looks at what is dirty and tells the difference. False: something did not answer;
- * the parts in *again are to be looked at once more. */
-bool live_look(struct live *live, struct listener *l, unsigned parts, unsigned *again);
-void live_greet(struct live *live, uint64_t person);
-/* Sends {"group","seq"} to all streams of these people. */
-void live_send_group(struct live *live, const uint64_t *persons, size_t n, uint64_t group,
-                     int64_t seq);
-/* For reads that the invalidation listener notes: around them, and what they noted. */
-void live_trace_begin(struct live *live);
-void live_trace_end(struct live *live, struct traced *w);
+/* listeners.c */
+void live_mark(struct live *live, const uint64_t *persons, size_t n, unsigned todo);
+void live_begin_walk(struct live *live, struct walk *w);
+/* Leaves out those who have muted the author; `out` has room for n. How many are left. */
+size_t live_unmuted(struct live *live, uint64_t author, const uint64_t *persons, size_t n,
+                    uint64_t *out);
+void live_mute(struct live *live, uint64_t person, uint64_t author, bool on);
 
-/* listeners.c: everybody is looked at. */
-void live_mark_all(struct live *live);
-
-/* topics.c */
-void live_topics_init(struct live *live);
-void live_topics_done(struct live *live);
-/* From now on entries of this group are told to the listener; the step's, as the next three. */
-void live_subscribe(struct live *live, struct listener *l, uint64_t group);
-void live_unsubscribe_all(struct live *live, struct listener *l);
-/* A bounded part of what has arrived. False: truth does not answer, try again later. */
-bool live_send_entries(struct live *live);
-/* Shared views: to other nodes, and from them. False: as above. */
-bool live_publish_entries(struct live *live);
-void live_consume_entries(struct live *live);
-void live_skip_entries(struct live *live); /* nobody listens */
-bool live_has_entries(struct live *live);
+/* receive.c */
+void live_receive(void *ctx, const struct signal_message *messages, size_t n);
+void live_greet(struct live *live, uint64_t person, bool again);
+/* Both: a bounded part of what waits. publish: false: the signal does not answer, try again later.
+ * pulled: true: there is more. */
+bool live_publish(struct live *live);
+bool live_send_pulled(struct live *live);
+bool live_has_waiting(struct live *live);

@@ -1,8 +1,8 @@
-/* Accounts: who exists, what they say about themselves, and what state they are in.
+/* Accounts: their names, their profiles and their states.
  *
  * The username is the only public handle and is kept in lower case, so that the UNIQUE index alone
- * decides who has it. A deleted account keeps its row (ids that others hold must stay dead, not
- * become somebody else) but gives its name and everything personal back at once. */
+ * decides whose it is. A deleted account keeps its row (an id that others hold must stay dead, not
+ * become another person's) but loses its name and everything personal at once. */
 #include "model/account.h"
 
 #include <ctype.h>
@@ -85,32 +85,75 @@ static struct db_value text_or_none(struct str s)
     return s.ptr && s.len > 0 ? DB_TEXT(s) : DB_NULL;
 }
 
-enum err account_create(struct tx *tx, const struct account_new *in, uint64_t *id)
+enum { NEW_COLUMNS = 9 };
+
+#define INSERT_ACCOUNT                                                                             \
+    "INSERT INTO accounts (id, username, display_name, bio, avatar_url, email, "                   \
+    "password_hash, external_id, seen_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+
+static void write_new(const struct account_new *in, uint64_t id, struct str username,
+                      struct db_value row[NEW_COLUMNS])
 {
-    char name[USERNAME_MAX];
-    size_t name_len;
-    if (!username_normalize(in->username, name, &name_len))
+    row[0] = DB_I64(id);
+    row[1] = DB_TEXT(username);
+    row[2] = text_or_empty(in->display_name);
+    row[3] = text_or_empty(in->bio);
+    row[4] = text_or_none(in->avatar_url);
+    row[5] = text_or_none(in->email);
+    row[6] = DB_TEXT_OR_NULL(in->password_hash);
+    row[7] = text_or_none(in->external_id);
+    row[8] = DB_I64(in->seen_at_ms);
+}
+
+/* The name in lower case goes to `name`. */
+static enum err check_new(struct tx *tx, const struct account_new *in, char name[USERNAME_MAX],
+                          struct str *username)
+{
+    *username = (struct str){name, 0};
+    if (!username_normalize(in->username, name, &username->len))
         return tx_fail(tx, ERR_INVALID, "username must be %d to %d of a-z 0-9 _ .", USERNAME_MIN,
                        USERNAME_MAX);
     TRY(check_profile(tx, in->display_name, in->bio, in->avatar_url, in->email));
-    TRY(check_text(tx, in->external_id, "external id", 255));
+    return check_text(tx, in->external_id, "external id", 255);
+}
 
+enum err account_create(struct tx *tx, const struct account_new *in, uint64_t *id)
+{
+    char name[USERNAME_MAX];
+    struct str username;
+    struct db_value row[NEW_COLUMNS];
+    TRY(check_new(tx, in, name, &username));
     uint64_t new_id = in->id ? in->id : id_next(tx->ids);
     int64_t changed = 0;
-    struct str username = {name, name_len};
-    TRY(tx_exec(tx,
-                "INSERT INTO accounts (id, username, display_name, bio, avatar_url, email, "
-                "password_hash, external_id, seen_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) "
-                "ON CONFLICT DO NOTHING",
-                DB_ARGS(DB_I64(new_id), DB_TEXT(username), text_or_empty(in->display_name),
-                        text_or_empty(in->bio), text_or_none(in->avatar_url),
-                        text_or_none(in->email), DB_TEXT_OR_NULL(in->password_hash),
-                        text_or_none(in->external_id), DB_I64(in->seen_at_ms)),
-                &changed));
+    write_new(in, new_id, username, row);
+    TRY(tx_exec(tx, INSERT_ACCOUNT " ON CONFLICT DO NOTHING", row, NEW_COLUMNS, &changed));
     if (changed == 0)
         return tx_fail(tx, ERR_CONFLICT, "the username is taken");
     *id = new_id;
     return outbox_emit(tx, (struct event){.type = EVENT_ACCOUNT_CREATED, .actor = new_id});
+}
+
+enum err account_create_all(struct tx *tx, struct account_new *in, size_t n, bool *taken,
+                            struct arena *arena)
+{
+    struct db_value *rows = ARENA_ARRAY(arena, struct db_value, n * NEW_COLUMNS);
+    struct event *events = ARENA_ARRAY(arena, struct event, n);
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct str username;
+        taken[i] = check_new(tx, &in[i], arena_alloc(arena, USERNAME_MAX), &username) == OK;
+        if (!taken[i])
+            continue;
+        in[i].id = in[i].id ? in[i].id : id_next(tx->ids);
+        write_new(&in[i], in[i].id, username, &rows[count * NEW_COLUMNS]);
+        events[count++] = (struct event){.type = EVENT_ACCOUNT_CREATED, .actor = in[i].id};
+    }
+    enum err e = tx_exec_each(tx, INSERT_ACCOUNT, rows, NEW_COLUMNS, count);
+    for (size_t i = 0; i < n && e == ERR_CONFLICT; i++)
+        taken[i] = false; /* another writer was faster: nothing was written */
+    if (e)
+        return e == ERR_CONFLICT ? OK : e;
+    return outbox_emit_all(tx, events, count);
 }
 
 static void read_account(struct db_rows *rows, struct arena *arena, struct account *out)

@@ -53,6 +53,11 @@ bool username_normalize(struct str username, char *out, size_t *len);
 /* ERR_CONFLICT: the username (or external id) is taken. ERR_INVALID with detail: a rule is
  * broken. Emits ACCOUNT_CREATED. */
 enum err account_create(struct tx *tx, const struct account_new *in, uint64_t *id);
+/* As many of these as can go together, which taken[i] says; the ids are set. The caller has looked:
+ * no name and no id is there already, or twice among them, and they have no external id. Nothing is
+ * done for the others, which are account_create's. A few statements for all. */
+enum err account_create_all(struct tx *tx, struct account_new *in, size_t n, bool *taken,
+                            struct arena *arena);
 /* deleted: NOT_FOUND */
 enum err account_get(struct tx *tx, uint64_t id, struct arena *arena, struct account *out);
 enum err account_by_username(struct tx *tx, struct str username, struct arena *arena,
@@ -70,7 +75,7 @@ enum err account_password_hash(struct tx *tx, uint64_t id, struct arena *arena, 
 enum err account_set_password(struct tx *tx, uint64_t id, struct str hash, uint64_t keep_session);
 enum err account_suspend(struct tx *tx, uint64_t id, bool suspended); /* idempotent */
 /* Marks it deleted, frees the username, ends its sessions, emits ACCOUNT_DELETED; the purge sink
- * then removes all that is theirs in slices. From this moment nobody sees any of it. */
+ * then removes its rows in slices. From this moment no read shows any of it. */
 enum err account_delete(struct tx *tx, uint64_t id);
 /* One bounded slice of that removal (at most `max` rows); *more: call again. Keeps all counters
  * right. */
@@ -155,10 +160,10 @@ enum err api_key_list(struct tx *tx, struct arena *arena, struct api_key *out, s
 /* ---- export ---- */
 
 /* Everything that an account has besides its profile, part by part, each in the order of its key
- * and in pages, so that neither a transaction nor a query grows with what somebody has. */
+ * and in pages, so that neither a transaction nor a query grows with the size of an account. */
 enum export_part {
     EXPORT_SESSIONS,  /* id, text: label, at: used */
-    EXPORT_FOLLOWING, /* id: whom, at: since */
+    EXPORT_FOLLOWING, /* id: the followee, at: since */
     EXPORT_FOLLOWERS,
     EXPORT_BLOCKS,
     EXPORT_MUTES,

@@ -1,9 +1,10 @@
-/* Who is pulled instead of pushed, and the keeper of the threshold that decides it.
+/* Celebrities, whose posts are pulled instead of pushed, and the keeper of the threshold.
  *
  * The class is a column of the account. It changes only in celebrity_cross, by an UPDATE that names
- * the class it leaves: whoever changes the row emits the event, everybody else finds nothing to
- * change, so that each crossing is one event however many transactions see it coming. Between
- * CEASE_PERCENT of the threshold and the threshold itself an account keeps the class it has.
+ * the class it leaves: the transaction that changes the row emits the event, and others find
+ * nothing to change, so that each crossing is one event however many transactions see it coming.
+ * Between CEASE_PERCENT of the threshold and the threshold itself an account keeps the class it
+ * has.
  *
  * The threshold answers one question: up to which size is a fan-out fast enough? So the keeper
  * looks at the fan-outs near the threshold (from a quarter of it upwards: the largest that are
@@ -15,12 +16,12 @@
  *
  * After a move, and once after the start, the keeper sweeps all accounts in slices: it reads in
  * snapshots and writes only for those that are on the wrong side, at most SWEEP_WRITES in one
- * transaction, each looked at again there. An account that crosses behind the sweep's back was
- * changed by a follow or an unfollow, and that transaction fired its crossing itself; should it
- * have used the threshold of a moment ago, the account's next follow or the next sweep does.
+ * transaction, each looked at again there. An account that crosses after the sweep has passed it
+ * was changed by a follow or an unfollow, and that transaction fired its crossing itself; if it
+ * used the threshold of a moment ago, the account's next follow or the next sweep fires it.
  *
- * Of many nodes the one that leads moves the threshold and sweeps; the others follow what it has
- * saved. Whoever comes to lead sweeps once: its predecessor may have died in the middle. */
+ * Of many nodes the leader moves the threshold and sweeps; the others read what it has saved. A new
+ * leader sweeps once: its predecessor may have died in the middle. */
 #include "model/celebrity.h"
 
 #include <stdlib.h>
@@ -141,7 +142,7 @@ static enum err save_threshold(struct tx *tx, void *arg)
     return meta_set(tx, STR("celebrity_start"), (uint64_t)k->start);
 }
 
-/* What was saved counts as long as it grew from the same start. */
+/* The saved threshold counts as long as it grew from the same start. */
 static void take_over(struct celebrity_keeper *k, const uint64_t saved[2])
 {
     if (saved[0] > 0 && saved[0] <= INT64_MAX && saved[1] == (uint64_t)k->start)

@@ -1,9 +1,9 @@
-/* Who is pulled instead of pushed. The class is a column of the account, changed only by a
- * crossing: one conditional UPDATE and one event in the same transaction, so that it fires
- * exactly once. Hysteresis: a celebrity ceases below CEASE_PERCENT of the threshold.
+/* Celebrities, whose posts are pulled instead of pushed. The class is a column of the account,
+ * changed only by a crossing: one conditional UPDATE and one event in the same transaction, so that
+ * it fires exactly once. Hysteresis: a celebrity ceases below CEASE_PERCENT of the threshold.
  *
- * One keeper (of many nodes: the one of the node that leads) moves the threshold after the measured
- * p95 of fan-out time, by follower-count bucket, and fires the crossings that its move causes. */
+ * One keeper (of many nodes: the leader's) moves the threshold after the measured p95 of fan-out
+ * time, by follower-count bucket, and fires the crossings that its move causes. */
 #pragma once
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Chats of two: the row of the pair decides which group is theirs. Its key is the pair in the order
- * of ids, so two who ask for each other at once meet in it: one makes the chat, the other finds
- * it. Nobody joins or leaves; both are plain members, so nobody has power over the other. */
+ * of ids, so two requests for each other at once meet in it: one makes the chat, the other finds
+ * it. Members never change; both are plain members, so neither has power over the other. */
 #include "model/chat.h"
 
 #include "base/id.h"

@@ -3,8 +3,8 @@
 
 #include "model/group.h"
 
-/* The chat of the two; made when there is none yet. Whoever asks at the same time gets the same
- * one. ERR_NOT_FOUND: no such account. ERR_FORBIDDEN: a block lies between the two. ERR_INVALID:
+/* The chat of the two; made when there is none yet. Concurrent calls get the same one.
+ * ERR_NOT_FOUND: no such account. ERR_FORBIDDEN: a block lies between the two. ERR_INVALID:
  * oneself. ERR_CONFLICT: one of them has too many groups. */
 enum err chat_open(struct tx *tx, uint64_t account, uint64_t other, struct arena *arena,
                    struct group *out, bool *made);

@@ -5,6 +5,7 @@
 #include "base/id.h"
 #include "model/account.h"
 #include "model/follow.h"
+#include "model/mention.h"
 #include "model/post.h"
 #include "model/text.h"
 
@@ -19,18 +20,24 @@ static enum err check_post(struct tx *tx, uint64_t post, uint64_t viewer)
     return e;
 }
 
-enum err comment_count(struct tx *tx, uint64_t post, uint64_t author, int64_t delta)
+enum err comment_count(struct tx *tx, uint64_t id, uint64_t post, uint64_t author, int64_t delta)
 {
-    int64_t count;
-    TRY(tx_get_i64(tx,
-                   "UPDATE posts SET comment_count = comment_count + $2 WHERE id = $1 "
-                   "RETURNING comment_count",
-                   DB_ARGS(DB_I64(post), DB_I64(delta)), &count));
-    return outbox_emit(
+    static const struct db_update add =
+        DB_UPDATE("posts", "comment_count = comment_count + $2", "", "comment_count, author_id");
+    int64_t row[2] = {0}; /* comments, the post's author */
+    TRY(tx_update_numbers(tx, &add, DB_ARGS(DB_I64(post), DB_I64(delta)), row, 2));
+    TRY(outbox_emit(
         tx, (struct event){.type = delta > 0 ? EVENT_POST_COMMENTED : EVENT_POST_UNCOMMENTED,
                            .actor = author,
                            .object = post,
-                           .value = count});
+                           .value = row[0]}));
+    char memory[MENTION_DATA_MAX];
+    return outbox_emit(
+        tx, (struct event){.type = delta > 0 ? EVENT_COMMENT_CREATED : EVENT_COMMENT_DELETED,
+                           .actor = author,
+                           .subject = (uint64_t)row[1] != author ? (uint64_t)row[1] : 0,
+                           .object = id,
+                           .data = mention_data(post, NULL, 0, memory)});
 }
 
 enum err comment_create(struct tx *tx, uint64_t id, uint64_t post, uint64_t author, struct str body,
@@ -46,7 +53,9 @@ enum err comment_create(struct tx *tx, uint64_t id, uint64_t post, uint64_t auth
                             arena_str(arena, body)};
     TRY(tx_exec(tx, "INSERT INTO comments (id, post_id, author_id, body) VALUES ($1, $2, $3, $4)",
                 DB_ARGS(DB_I64(out->id), DB_I64(post), DB_I64(author), DB_TEXT(body)), NULL));
-    return comment_count(tx, post, author, 1);
+    TRY(mentions_emit(tx, &(struct mentioning){
+                              .by = author, .object = out->id, .comment_on = post, .text = body}));
+    return comment_count(tx, out->id, post, author, 1);
 }
 
 enum err comment_list(struct tx *tx, uint64_t post, uint64_t viewer, uint64_t after, size_t limit,
@@ -95,5 +104,5 @@ enum err comment_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now
                 DB_ARGS(DB_I64(id), DB_I64(now_ms)), &changed));
     if (changed == 0)
         return tx_fail(tx, ERR_NOT_FOUND, "no such comment");
-    return comment_count(tx, post, author, -1);
+    return comment_count(tx, id, post, author, -1);
 }

@@ -11,7 +11,7 @@
 void event_apply(struct views *views, struct cards *cards, const struct event *e);
 
 /* The same for many events at once, in their order: one trip to shared cards and one to shared
- * views. An error is the views': they may hold some of it. (What shared cards could not be told
- * they keep to tell later, and this process does not read it meanwhile.) */
+ * views. An error is the views': they may hold some of it. (Shared cards queue a change that they
+ * could not write, and this process does not read its key meanwhile.) */
 enum err event_apply_all(struct views *views, struct cards *cards, const struct event *events,
                          size_t n);

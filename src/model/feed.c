@@ -37,13 +37,14 @@ struct reading {
     struct db *db; /* NULL: from memory alone */
     uint64_t viewer;
     bool may_rebuild;
+    int dialect; /* of the renderer; -1: none */
     size_t limit;
     struct arena *arena;
     struct feed_page *page;
     bool truth_failed;
 };
 
-/* Who failed matters: what the views cannot tell, truth can. */
+/* It matters which of the two failed: truth can answer for the views. */
 static enum err read_truth(struct reading *r, tx_fn run, void *arg)
 {
     enum err e = db_read(r->db, run, arg, NULL);
@@ -88,7 +89,7 @@ enum err feed_rebuild(struct views *views, struct db *db, uint64_t viewer, bool 
     arena_init(&arena);
     struct truth_ids t = {.viewer = viewer,
                           .below = UINT64_MAX,
-                          .limit = cap + 1, /* one more tells whether there is anything below */
+                          .limit = cap + 1, /* one more shows whether there is anything below */
                           .for_timeline = true,
                           .arena = &arena,
                           .ids = ARENA_ARRAY(&arena, uint64_t, cap + 1)};
@@ -106,8 +107,8 @@ enum err feed_rebuild(struct views *views, struct db *db, uint64_t viewer, bool 
     return e;
 }
 
-/* Brings a dropped timeline back. OK also when somebody else did so first, or when too many are
- * under way: truth answers without. */
+/* Brings a dropped timeline back. OK also when another reader did so first, or when too many are
+ * under way: then truth answers. */
 static enum err rebuild(struct reading *r)
 {
     enum err e = feed_rebuild(r->views, r->db, r->viewer, false, &r->truth_failed);
@@ -223,8 +224,8 @@ static size_t chunk_size(const struct reading *r)
     return size < CHUNK_MIN ? CHUNK_MIN : size > CHUNK_MAX ? CHUNK_MAX : size;
 }
 
-/* The next candidates below *below from the views. *silent: the views have nothing more to say, and
- * below *below it is for truth to answer (0: nobody has anything more). */
+/* The next candidates below *below from the views. *silent: the views have nothing more, and truth
+ * answers below *below (0: there is nothing more at all). */
 static enum err next_from_views(struct reading *r, uint64_t *below, struct chunk *c, bool *silent)
 {
     uint64_t floor;
@@ -343,7 +344,7 @@ static void want_author(struct hydration *f, uint64_t author)
     f->authors[f->author_count++] = author;
 }
 
-/* What was read goes onto the page and into the cards, all at once. */
+/* Puts the rows onto the page and into the cards, all at once. */
 static void keep_hydration(struct reading *r, struct hydration *f, const uint64_t *authors,
                            struct account_card *found, size_t n)
 {
@@ -374,13 +375,13 @@ static void keep_hydration(struct reading *r, struct hydration *f, const uint64_
 /* Gets what the cards lack and keeps it there. */
 static enum err fill_hydration(struct reading *r, const uint64_t *authors,
                                struct account_card *found, size_t n, const uint64_t *posts,
-                               bool *liked, bool want_likes)
+                               size_t post_count, bool *liked, bool want_likes)
 {
     struct hydration *f = ARENA_NEW(r->arena, struct hydration);
     f->arena = r->arena;
     f->viewer = r->viewer;
     f->posts = posts;
-    f->post_count = n;
+    f->post_count = post_count;
     f->liked = liked;
     f->want_likes = want_likes;
     for (size_t i = 0; i < n; i++) {
@@ -394,22 +395,77 @@ static enum err fill_hydration(struct reading *r, const uint64_t *authors,
     return OK;
 }
 
+/* Those of the items that no fragment tells of. */
+struct authors {
+    uint64_t ids[FEED_LIMIT_MAX];
+    card_ticket tickets[FEED_LIMIT_MAX];
+    struct account_card found[FEED_LIMIT_MAX];
+    size_t at[FEED_LIMIT_MAX], n;
+};
+
+/* Fragments of this process alone: a renderer of another version may have drawn others. */
+static bool is_drawn(const struct reading *r, const struct post_card *card)
+{
+    return r->dialect >= 0 && !r->cards->shared && card->fragments[r->dialect].ptr;
+}
+
+static bool find_authors(struct reading *r, struct authors *a)
+{
+    a->n = 0;
+    for (size_t i = 0; i < r->page->count; i++) {
+        struct feed_item *item = &r->page->items[i];
+        item->author.id = 0;
+        item->ticketed = false;
+        if (is_drawn(r, &item->card))
+            continue;
+        a->at[a->n] = i;
+        a->ids[a->n++] = item->card.author;
+    }
+    if (a->n == 0)
+        return true;
+    if (!r->cards->shared) /* those keep no fragments */
+        (void)cards_tickets(r->cards, a->ids, a->n, a->tickets);
+    cards_accounts(r->cards, a->ids, a->n, a->found, r->arena);
+    bool all = true;
+    for (size_t k = 0; k < a->n; k++)
+        all = all && a->found[k].id;
+    return all;
+}
+
+/* Drops the items without an author: deleted since the page was gathered. */
+static void put_authors(struct reading *r, const struct authors *a, const bool *liked)
+{
+    struct feed_page *page = r->page;
+    size_t kept = 0;
+    for (size_t k = 0; k < a->n; k++) {
+        struct feed_item *item = &page->items[a->at[k]];
+        item->author = a->found[k];
+        item->ticketed = !r->cards->shared;
+        item->author_ticket = item->ticketed ? a->tickets[k] : 0;
+    }
+    for (size_t i = 0; i < page->count; i++) {
+        page->items[i].liked = liked[i];
+        if (!page->items[i].author.id && !is_drawn(r, &page->items[i].card))
+            continue;
+        if (kept != i)
+            page->items[kept] = page->items[i];
+        kept++;
+    }
+    page->lasting = page->lasting && page->count == kept;
+    page->count = kept;
+}
+
 static enum err hydrate(struct reading *r)
 {
-    uint64_t authors[FEED_LIMIT_MAX], posts[FEED_LIMIT_MAX];
-    struct account_card found[FEED_LIMIT_MAX];
+    uint64_t posts[FEED_LIMIT_MAX];
+    struct authors a;
     bool liked[FEED_LIMIT_MAX];
     size_t n = r->page->count;
     if (n == 0)
         return OK;
-    for (size_t i = 0; i < n; i++) {
-        authors[i] = r->page->items[i].card.author;
-        posts[i] = r->page->items[i].card.id;
-    }
-    cards_accounts(r->cards, authors, n, found, r->arena);
-    bool lacking = false;
     for (size_t i = 0; i < n; i++)
-        lacking = lacking || !found[i].id;
+        posts[i] = r->page->items[i].card.id;
+    bool lacking = !find_authors(r, &a);
     enum err e = cards_liked(r->cards, r->viewer, posts, n, liked);
     bool want_likes = e == ERR_NEEDS_TRUTH;
     if (e && !want_likes)
@@ -417,17 +473,14 @@ static enum err hydrate(struct reading *r)
     if (lacking || want_likes) {
         if (!r->db)
             return ERR_NEEDS_TRUTH;
-        e = fill_hydration(r, authors, found, n, posts, liked, want_likes);
-        if (e)
-            return e;
+        TRY(fill_hydration(r, a.ids, a.found, a.n, posts, n, liked, want_likes));
     }
-    feed_put_hydrated(r->page->items, &r->page->count, found, liked);
-    r->page->lasting = r->page->lasting && r->page->count == n;
+    put_authors(r, &a, liked);
     return OK;
 }
 
-/* Shared views that are away, have lost something or have not heard of an account yet: no reader
- * has to know. */
+/* Shared views that are away, have lost something or do not know an account yet: readers do not
+ * notice. */
 static bool truth_knows(enum err e)
 {
     return e == ERR_UNAVAILABLE || e == ERR_TIMEOUT || e == ERR_NEEDS_TRUTH || e == ERR_NOT_FOUND;
@@ -463,6 +516,23 @@ enum err feed_read(struct views *views, struct cards *cards, struct db *db, uint
                         .db = db,
                         .viewer = viewer,
                         .may_rebuild = true,
+                        .dialect = -1,
+                        .limit = limit,
+                        .arena = arena,
+                        .page = page};
+    return read_page(&r, below);
+}
+
+enum err feed_draw(struct views *views, struct cards *cards, struct db *db, uint64_t viewer,
+                   uint64_t below, size_t limit, uint8_t dialect, struct arena *arena,
+                   struct feed_page *page)
+{
+    struct reading r = {.views = views,
+                        .cards = cards,
+                        .db = db,
+                        .viewer = viewer,
+                        .may_rebuild = true,
+                        .dialect = dialect,
                         .limit = limit,
                         .arena = arena,
                         .page = page};
@@ -476,6 +546,7 @@ enum err feed_peek(struct views *views, struct cards *cards, struct db *db, uint
                         .cards = cards,
                         .db = db,
                         .viewer = viewer,
+                        .dialect = -1,
                         .limit = limit,
                         .arena = arena,
                         .page = page};

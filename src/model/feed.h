@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "port/cards.h"
 #include "port/db.h"
+#include "port/page_source.h"
 #include "port/rule.h"
 #include "port/views.h"
 
@@ -12,7 +13,9 @@ enum { FEED_LIMIT_MAX = 100, FEED_LIMIT_DEFAULT = 20 };
 
 struct feed_item {
     struct post_card card;
-    struct account_card author;
+    struct account_card author; /* id 0: a fragment of the card tells of them (feed_draw) */
+    card_ticket author_ticket;  /* from before the author was read */
+    bool ticketed;              /* there is one */
     bool liked;
 };
 
@@ -20,7 +23,7 @@ struct feed_page {
     struct feed_item items[FEED_LIMIT_MAX];
     size_t count;
     uint64_t next_below; /* where the next page begins; 0: this was the last */
-    /* What else the page depends on, for those who keep it. */
+    /* What else the page depends on, for the page cache. */
     uint64_t beyond; /* the post that showed that there is more; 0: none was looked at */
     bool lasting; /* made of views and cards alone: it is right for as long as they are the same */
 };
@@ -34,14 +37,24 @@ struct feed_page {
 enum err feed_read(struct views *views, struct cards *cards, struct db *db, uint64_t viewer,
                    uint64_t below, size_t limit, struct arena *arena, struct feed_page *page);
 
+/* The same for a renderer: authors are left out of what it has attached a fragment to. */
+enum err feed_draw(struct views *views, struct cards *cards, struct db *db, uint64_t viewer,
+                   uint64_t below, size_t limit, uint8_t dialect, struct arena *arena,
+                   struct feed_page *page);
+
 /* The same, without rebuilding a dropped timeline: for checks, which must not change what they
  * look at. */
 enum err feed_peek(struct views *views, struct cards *cards, struct db *db, uint64_t viewer,
                    uint64_t below, size_t limit, struct arena *arena, struct feed_page *page);
 
+/* The first page, of what a page source has read with max = feed_step_size(limit).
+ * ERR_NEEDS_TRUTH: call feed_read(). */
+enum err feed_step(const struct page_read *read, size_t limit, struct feed_page *page);
+size_t feed_step_size(size_t limit);
+
 /* Makes a dropped timeline from truth; `anew`: one that is there. ERR_CONFLICT: there was nothing
- * to do, or somebody else does it, or something was dropped meanwhile; ERR_OVERLOADED: too many are
- * under way, or, when *truth_failed, what reading truth said. */
+ * to do, or another does it, or something was dropped meanwhile; ERR_OVERLOADED: too many are under
+ * way, or, when *truth_failed, what reading truth said. */
 enum err feed_rebuild(struct views *views, struct db *db, uint64_t viewer, bool anew,
                       bool *truth_failed);
 

@@ -1,10 +1,8 @@
-/* Hydrating posts: what is shown of them besides their cards, and pages that are read from truth
- * alone.
+/* Hydrating posts: adds authors and likes to their cards; and pages that are read from truth alone.
  *
- * A page from truth is one snapshot, and asks neither views nor cards: it is what a reader gets
- * while those cannot be asked, or cannot be believed. It costs the store more than all other reads
- * of the feed, which the views were made to spare it; so only some run at a time, and whoever comes
- * beyond that is told to come again instead of slowing down the writes of everybody. */
+ * A page from truth is one snapshot, and asks neither views nor cards: a reader gets it while those
+ * are away or suspect. It costs the store more than any other read of a feed; so only some run at a
+ * time, and further readers get 503 with Retry-After, so that they do not slow down all writes. */
 #include "model/feed_hydrate.h"
 
 #include <stdatomic.h>
@@ -58,6 +56,7 @@ void feed_put_hydrated(struct feed_item *items, size_t *count, const struct acco
         if (kept != i)
             items[kept].card = items[i].card;
         items[kept].author = authors[i];
+        items[kept].ticketed = false;
         items[kept].liked = liked[i];
         kept++;
     }
@@ -105,7 +104,7 @@ static enum err read_truth_page(struct tx *tx, void *arg)
     page->count = 0;
     page->next_below = page->beyond = 0;
     page->lasting = false;
-    /* one more tells whether there is a next page */
+    /* one more shows whether there is a next page */
     TRY(feed_from_truth(tx, t->viewer, t->below, t->limit + 1, false, t->arena, ids, &n));
     if (n == 0)
         return OK;

@@ -44,7 +44,8 @@ static const char *source_sql(const struct merge *m, uint64_t author)
            "ORDER BY id DESC LIMIT $3";
 }
 
-/* Reads the next chunk below `below`. Chunks grow: whoever was read through once posts a lot. */
+/* Reads the next chunk below `below`. Chunks grow: an author whose first chunk was used up posts a
+ * lot. */
 static enum err refill(struct merge *m, struct source *s, uint64_t below)
 {
     struct db_rows rows = tx_rows(m->tx, source_sql(m, s->author),
@@ -147,9 +148,9 @@ enum err feed_from_truth(struct tx *tx, uint64_t viewer, uint64_t below, size_t 
     return e;
 }
 
-/* Whose posts count, their posts, minus what is hidden. Written with the people first (CROSS JOIN
- * keeps that order in SQLite): read from the posts, it would walk through all of them for everybody
- * whose feed is shorter than the limit. */
+/* The authors that count, their posts, minus hidden ones. Written with the people first (CROSS JOIN
+ * keeps that order in SQLite): read from the posts, it would walk through all of them for every
+ * feed shorter than the limit. */
 enum err feed_oracle(struct tx *tx, uint64_t viewer, uint64_t below, size_t limit, uint64_t *ids,
                      size_t *n)
 {

@@ -6,8 +6,7 @@
  * first write: a caller that goes on after a refusal (an import) keeps no half of it.
  *
  * A block and a follow between the same two people never exist together: blocking removes the
- * follows, following looks for a block first. The feed relies on it: whoever is followed is not
- * blocked. */
+ * follows, following looks for a block first. The feed relies on it: a followee is not blocked. */
 #include "model/follow.h"
 
 #include "base/id.h"
@@ -77,12 +76,10 @@ static enum err count_edge(struct tx *tx, uint64_t follower, uint64_t followee, 
 {
     TRY(tx_exec(tx, "UPDATE accounts SET following_count = following_count + $2 WHERE id = $1",
                 DB_ARGS(DB_I64(follower), DB_I64(delta)), NULL));
+    static const struct db_update add = DB_UPDATE(
+        "accounts", "follower_count = follower_count + $2", "", "follower_count, celebrity");
     int64_t row[2];
-    enum err e =
-        tx_get_numbers(tx,
-                       "UPDATE accounts SET follower_count = follower_count + $2 WHERE id = $1 "
-                       "RETURNING follower_count, celebrity",
-                       DB_ARGS(DB_I64(followee), DB_I64(delta)), row, 2);
+    enum err e = tx_update_numbers(tx, &add, DB_ARGS(DB_I64(followee), DB_I64(delta)), row, 2);
     if (e)
         return e == ERR_NOT_FOUND ? OK : e;
     return celebrity_cross(tx, followee, row[1] != 0, row[0], p->celebrity_threshold);
@@ -116,9 +113,13 @@ enum err follow_create(struct tx *tx, uint64_t follower, uint64_t followee,
         return OK;
     *changed = true;
     TRY(count_edge(tx, follower, followee, 1, p));
-    return outbox_emit(
-        tx, (struct event){.type = EVENT_FOLLOW_CREATED, .actor = follower, .object = followee});
+    return outbox_emit(tx, (struct event){.type = EVENT_FOLLOW_CREATED,
+                                          .actor = follower,
+                                          .subject = followee,
+                                          .object = followee});
 }
+
+/* ---- ends, blocks and mutes ---- */
 
 enum err follow_remove(struct tx *tx, uint64_t follower, uint64_t followee,
                        const struct follow_policy *p, bool *changed)
@@ -209,7 +210,14 @@ enum err mute_remove(struct tx *tx, uint64_t muter, uint64_t muted, bool *change
                        EVENT_MUTE_REMOVED, muter, muted, changed);
 }
 
-/* Nobody in a block with the viewer ($2), in either direction, and nobody who is not active. */
+enum err mute_ids(struct tx *tx, uint64_t muter, uint64_t *ids, size_t max, size_t *n)
+{
+    return tx_get_ids(tx,
+                      "SELECT muted_id FROM mutes WHERE muter_id = $1 ORDER BY muted_id LIMIT $2",
+                      DB_ARGS(DB_I64(muter), DB_I64(max)), ids, max, n);
+}
+
+/* Only active accounts without a block with the viewer ($2), in either direction. */
 #define SHOWN_TO_VIEWER                                                                            \
     "a.state = 0 "                                                                                 \
     "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $2 AND blocked_id = a.id) "           \

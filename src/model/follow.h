@@ -17,6 +17,18 @@ struct follow_policy {
  * ERR_NOT_FOUND. */
 enum err follow_create(struct tx *tx, uint64_t follower, uint64_t followee,
                        const struct follow_policy *p, bool *changed);
+/* As many of these as can go together, which `taken` says: both accounts are active, no block lies
+ * between them, no account follows more than it may, and the follow is new. Nothing is done for the
+ * others, which are follow_create's. A few statements for all, and in a shared store one event for
+ * several follows of one account (follow_all.h). `kept` lives until the commit hook has returned.
+ */
+struct follow_new {
+    uint64_t follower, followee;
+    bool taken;
+    bool present; /* not taken, because it is there: follow_create would change nothing */
+};
+enum err follow_create_all(struct tx *tx, struct follow_new *follows, size_t n,
+                           const struct follow_policy *p, struct arena *arena, struct arena *kept);
 enum err follow_remove(struct tx *tx, uint64_t follower, uint64_t followee,
                        const struct follow_policy *p, bool *changed);
 /* The same for a follow that did not end by the follower's wish: the event says how. */
@@ -28,6 +40,9 @@ enum err block_create(struct tx *tx, uint64_t blocker, uint64_t blocked,
 enum err block_remove(struct tx *tx, uint64_t blocker, uint64_t blocked, bool *changed);
 enum err mute_create(struct tx *tx, uint64_t muter, uint64_t muted, bool *changed);
 enum err mute_remove(struct tx *tx, uint64_t muter, uint64_t muted, bool *changed);
+
+/* Whom the account has muted: the first `max`, in rising order. */
+enum err mute_ids(struct tx *tx, uint64_t muter, uint64_t *ids, size_t max, size_t *n);
 
 /* Is there a block between the two, in either direction? */
 enum err block_between(struct tx *tx, uint64_t a, uint64_t b, bool *blocked);

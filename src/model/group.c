@@ -215,10 +215,12 @@ static enum err set_own(struct tx *tx, struct group *g, uint64_t account,
         return OK;
     g->muted = muted;
     g->archived = archived;
-    return tx_exec(tx,
-                   "UPDATE group_members SET muted = $3, archived = $4 "
-                   "WHERE group_id = $1 AND account_id = $2",
-                   DB_ARGS(DB_I64(g->id), DB_I64(account), DB_I64(muted), DB_I64(archived)), NULL);
+    TRY(tx_exec(tx,
+                "UPDATE group_members SET muted = $3, archived = $4 "
+                "WHERE group_id = $1 AND account_id = $2",
+                DB_ARGS(DB_I64(g->id), DB_I64(account), DB_I64(muted), DB_I64(archived)), NULL));
+    return outbox_emit(
+        tx, (struct event){.type = EVENT_GROUP_UPDATED, .actor = g->id, .object = account});
 }
 
 static enum err rename_group(struct tx *tx, struct group *g, uint64_t account, struct str name)

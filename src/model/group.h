@@ -1,10 +1,10 @@
-/* Groups in truth: who is in them, and the one history that all members agree on.
+/* Groups in truth: their members, and the one history that all members agree on.
  *
  * Everything that happens in a group is an entry with a number: messages, edits, deletions, joins,
- * leaves, renames, roles. Whoever writes takes the next number from the group's row, in the
- * transaction that writes the entry, so numbers have no gaps and entries become visible in their
- * order. Joining and leaving take numbers like messages do, so "the members as of number s" are
- * exactly those with joined_seq < s and no left_seq below s: a message and a leave cannot race.
+ * leaves, renames, roles. A writer takes the next number from the group's row, in the transaction
+ * that writes the entry, so numbers have no gaps and entries become visible in their order. Joining
+ * and leaving take numbers like messages do, so "the members as of number s" are exactly those with
+ * joined_seq < s and no left_seq below s: a message and a leave cannot race.
  *
  * A chat of two is a group whose members never change. All functions with a writable tx may be run
  * again; all refuse before their first write where they can. */
@@ -22,7 +22,7 @@ enum group_entry_kind {
     ENTRY_MESSAGE = 0,
     ENTRY_EDIT = 1,
     ENTRY_DELETE = 2,
-    ENTRY_MODERATION = 3, /* a deletion by somebody else than the author */
+    ENTRY_MODERATION = 3, /* a deletion by another member than the author */
     ENTRY_JOIN = 4,
     ENTRY_LEAVE = 5,
     ENTRY_RENAME = 6,
@@ -83,13 +83,13 @@ struct group_new {
     size_t member_count;
 };
 /* ERR_NOT_FOUND: a member is no active account. ERR_FORBIDDEN: a block lies between one and the
- * owner. ERR_CONFLICT: somebody has too many groups. ERR_INVALID: the name, too many members. */
+ * owner. ERR_CONFLICT: one of them has too many groups. ERR_INVALID: the name, too many members. */
 enum err group_create(struct tx *tx, const struct group_new *in, struct arena *arena,
                       struct group *out);
 /* ERR_NOT_FOUND unless the account is a member. */
 enum err group_get(struct tx *tx, uint64_t id, uint64_t account, struct arena *arena,
                    struct group *out);
-/* The same, also for somebody who was one: left_seq tells. */
+/* The same, also for a former member: left_seq is set. */
 enum err group_get_or_left(struct tx *tx, uint64_t id, uint64_t account, struct arena *arena,
                            struct group *out);
 
@@ -119,10 +119,10 @@ enum member_outcome { MEMBER_UNCHANGED, MEMBER_CHANGED, MEMBER_JOINED, MEMBER_IN
 /* Makes `account` a member, invites it, or gives it a role; `actor` = `account`: accepts an
  * invitation, or steps down. ERR_NOT_FOUND: no such group for the actor, or no such account.
  * ERR_FORBIDDEN: the actor's role does not allow it, a block lies between the two, it is a chat.
- * ERR_CONFLICT: the group is full, or somebody has too many groups or invitations. */
+ * ERR_CONFLICT: the group is full, or the account has too many groups or invitations. */
 enum err group_member_put(struct tx *tx, uint64_t group, uint64_t actor, uint64_t account,
                           const struct member_wish *wish, enum member_outcome *outcome);
-/* Leaves, declines, or is removed by somebody with a higher role. An owner who leaves passes the
+/* Leaves, declines, or is removed by a member with a higher role. An owner who leaves passes the
  * group on to the oldest admin, else to the oldest member. */
 enum err group_member_remove(struct tx *tx, uint64_t group, uint64_t actor, uint64_t account);
 struct group_member {
@@ -131,7 +131,7 @@ struct group_member {
     int64_t joined_seq;
     uint64_t joined_id; /* 0: invited, not yet a member */
 };
-/* One member, or somebody invited. ERR_NOT_FOUND: neither. */
+/* One member, or an invited person. ERR_NOT_FOUND: neither. */
 enum err group_member_get(struct tx *tx, uint64_t group, uint64_t account, struct arena *arena,
                           struct group_member *out);
 /* Owner, admins, members, each in the order of joining. `after`: 0, or *next of the page before;
@@ -158,15 +158,19 @@ struct message_new {
     struct str body;
     const uint64_t *mentions; /* members; repetitions do not count */
     size_t mention_count;
+    bool checked; /* message_check has passed it */
 };
-/* Four statements, five on a shared store, which waits for one of them. *repeated: the author sent
+/* What needs no store: `says` gets the detail and need be no transaction. */
+enum err message_check(struct tx *says, const struct message_new *in);
+/* Four statements, one of them to wait for. *repeated: the author sent
  * it before with this client_id, and *out is that message as it is now; ERR_INVALID when with
  * another body. ERR_NOT_FOUND: not a member. ERR_FORBIDDEN: a chat with a block in it. */
 enum err message_send(struct tx *tx, const struct message_new *in, struct arena *arena,
                       struct group_entry *out, bool *repeated);
-/* Names the first statement of a job that runs message_send before anything else, on a shared
- * store. What `in` points at lives until the job is done. */
-void message_first_statement(struct db_job *job, const struct message_new *in);
+/* The same for as many of them as can go together, which taken[i] says; the others have had nothing
+ * done for them and are message_send's. Five statements, or six with many events. */
+enum err message_send_all(struct tx *tx, const struct message_new *in, size_t n,
+                          struct arena *arena, struct group_entry *out, bool *taken);
 /* By its author. ERR_CONFLICT: it is deleted. The same body again changes nothing. */
 enum err message_edit(struct tx *tx, uint64_t group, int64_t seq, uint64_t editor, struct str body,
                       struct arena *arena, struct group_entry *out);
@@ -178,7 +182,7 @@ enum err message_delete(struct tx *tx, uint64_t group, int64_t seq, uint64_t edi
  * ERR_NOT_FOUND: not theirs. */
 enum err message_again(struct tx *tx, uint64_t group, int64_t seq, uint64_t author,
                        struct arena *arena, struct group_entry *out);
-/* Whom a message mentions. */
+/* The accounts that a message mentions. */
 enum err message_mentioned(struct tx *tx, uint64_t group, int64_t seq,
                            uint64_t out[MESSAGE_MENTIONS_MAX], size_t *n);
 
@@ -229,7 +233,7 @@ struct group_appended {
     uint64_t event;
 };
 enum err group_append(struct tx *tx, const struct group_append *in, struct group_appended *out);
-/* The rows of somebody who joins a group that is being made, as its entry `seq`. */
+/* The rows of a member who joins a group that is being made, as its entry `seq`. */
 enum err group_first_member(struct tx *tx, uint64_t group, uint64_t account, enum group_role role,
                             uint64_t author, int64_t seq, int64_t now_ms);
 /* ERR_CONFLICT: the account is in as many groups as it may be. */

@@ -55,17 +55,18 @@ static enum err write_entry(struct tx *tx, const struct group_append *in,
     return outbox_emit(tx, (struct event){.id = at->event,
                                           .type = type,
                                           .actor = in->group,
+                                          .subject = type == EVENT_GROUP_LEFT ? in->subject : 0,
                                           .object = about_subject ? in->subject : in->author,
                                           .value = at->seq});
 }
 
 enum err group_append(struct tx *tx, const struct group_append *in, struct group_appended *out)
 {
+    static const struct db_update append =
+        DB_UPDATE("groups", "seq = seq + 1, member_count = member_count + $2", "", "seq, messages");
     int64_t row[2];
-    enum err e = tx_get_numbers(tx,
-                                "UPDATE groups SET seq = seq + 1, member_count = member_count + $2 "
-                                "WHERE id = $1 RETURNING seq, messages",
-                                DB_ARGS(DB_I64(in->group), DB_I64(in->members)), row, 2);
+    enum err e =
+        tx_update_numbers(tx, &append, DB_ARGS(DB_I64(in->group), DB_I64(in->members)), row, 2);
     if (e)
         return e == ERR_NOT_FOUND ? tx_fail(tx, e, "no such group") : e;
     out->seq = row[0];
@@ -132,8 +133,7 @@ static void read_entry(struct db_rows *rows, uint64_t group, const struct bounds
         out->body = (struct str){NULL, 0};
 }
 
-/* At most this much text on a page, or one entry: whoever asks for pages and reads them slowly
- * makes the server hold them. */
+/* At most this much text on a page, or one entry: the server holds the pages of slow readers. */
 enum { PAGE_TEXT_MAX = 512 * 1024 };
 
 /* Entries above `above` up to `last`, from the end that is asked for, as far as a page goes. */

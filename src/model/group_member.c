@@ -1,8 +1,8 @@
-/* Who is in a group: adding, inviting, roles, leaving, being removed.
+/* Members of a group: adding, inviting, roles, leaving, removing.
  *
  * Each change is an entry of the group's log and takes its number from the group's row, as messages
- * do. A row of somebody who left stays: it says how far they may read. When they come back it
- * begins anew, so that whoever was away in between does not have what was said meanwhile. */
+ * do. The row of a member who left stays: it says how far they may read. When they come back it
+ * begins anew, so that they do not get the messages in between. */
 #include "base/id.h"
 #include "model/account.h"
 #include "model/follow.h"
@@ -119,9 +119,9 @@ static enum err change_oneself(struct tx *tx, const struct group *g, uint64_t ac
     if (!wish->set_role || wish->role == g->role)
         return OK;
     if (g->role == GROUP_OWNER)
-        return tx_fail(tx, ERR_CONFLICT, "pass the group on first: make somebody else the owner");
+        return tx_fail(tx, ERR_CONFLICT, "pass the group on first: make another member the owner");
     if (wish->role < g->role)
-        return tx_fail(tx, ERR_FORBIDDEN, "nobody raises themselves");
+        return tx_fail(tx, ERR_FORBIDDEN, "you cannot raise your own role");
     *outcome = MEMBER_CHANGED;
     return set_role(tx, g->id, account, wish->role, account);
 }
@@ -143,8 +143,8 @@ static enum err change_role(struct tx *tx, const struct group *g, uint64_t actor
 
 /* ---- putting ---- */
 
-/* Everybody else may have left meanwhile: then the group is theirs who comes first. Asked for in
- * the order of ranks, or all members would be looked at. */
+/* All others may have left meanwhile: then the next to join inherits the group. The query goes rank
+ * by rank, or it would read all members. */
 static enum err inherit(struct tx *tx, uint64_t group, uint64_t account)
 {
     int64_t highest = GROUP_OWNER;
@@ -187,13 +187,11 @@ static enum err put_other(struct tx *tx, const struct group *g, uint64_t actor, 
     struct standing at;
     if (g->role == GROUP_MEMBER)
         return tx_fail(tx, ERR_FORBIDDEN, "only the owner and admins may change who is in it");
-    enum err e = read_standing(tx, g->id, account, &at);
-    if (e)
-        return e;
+    TRY(read_standing(tx, g->id, account, &at));
     if (at.member)
         return wish->set_role ? change_role(tx, g, actor, account, at.role, wish->role, outcome)
                               : OK;
-    e = check_newcomer(tx, g, actor, account, wish);
+    enum err e = check_newcomer(tx, g, actor, account, wish);
     if (e || (wish->invite && at.invited))
         return e;
     if (wish->invite)
@@ -221,13 +219,13 @@ enum err group_member_put(struct tx *tx, uint64_t group, uint64_t actor, uint64_
     if (actor == account)
         return change_oneself(tx, &g, account, wish, outcome);
     if (g.kind == GROUP_CHAT)
-        return tx_fail(tx, ERR_FORBIDDEN, "nobody can be added to a chat of two");
+        return tx_fail(tx, ERR_FORBIDDEN, "a chat of two takes no further members");
     return put_other(tx, &g, actor, account, wish, outcome);
 }
 
 /* ---- leaving ---- */
 
-/* Whoever has been an admin for longest, else a member; 0: nobody is left. */
+/* The longest-serving admin, else the longest-serving member; 0: none is left. */
 static enum err find_heir(struct tx *tx, uint64_t group, uint64_t *heir)
 {
     int64_t found = 0;
@@ -273,7 +271,7 @@ static enum err remove_other(struct tx *tx, const struct group *g, uint64_t acto
     if (!at.member)
         return tx_fail(tx, ERR_NOT_FOUND, "not a member");
     if (at.role <= g->role)
-        return tx_fail(tx, ERR_FORBIDDEN, "only somebody with a higher role may remove them");
+        return tx_fail(tx, ERR_FORBIDDEN, "only a member with a higher role may remove this one");
     return end_membership(tx, g->id, account, at.role, false, actor);
 }
 

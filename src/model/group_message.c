@@ -1,18 +1,23 @@
 /* Messages: sending, editing, deleting.
  *
- * Sending is the hot path and takes four statements: the group's row (which also answers "a member?
+ * Sending is the hot path and takes few statements: the group's row (which also answers "a member?
  * active? sent before? a chat with a block in it?" and gives the number), the entry, the outbox
- * row, and the sender's own read mark. Only the first has an answer to wait for; a busy group's
- * messages wait for it together (port/db.h, first statements). Two of them with one client_id both
- * get a number then; the second entry meets the first, and they are run apart. What it refuses it
- * refuses without a word, by changing nothing; why is found out afterwards, by whoever was refused.
+ * row, and the sender's own read mark. Only the first has an answer to wait for. It refuses by
+ * changing nothing; the refused job then finds out why.
+ *
+ * Where statements are trips, messages that wait go together (message_send_all): one statement asks
+ * for all of them what the group's row answers, and the numbers are counted from there; then come
+ * the groups' rows, all entries, all read marks and all events, a statement each. A message that is
+ * refused, or was sent before, takes no number and goes by itself.
  *
  * The event's id is taken before the number, so ids and numbers of one group may be in another
  * order when many nodes write: the row keeps the greatest id, which is all that inboxes are ordered
  * by.
  *
- * A message that names somebody has a second event, just before its own: those who are named are
- * told first, and of all the others nobody has to ask whether they name anybody. */
+ * A message with mentions has a second event, just before its own: mentioned members come first,
+ * and no other message has to be checked for mentions. */
+#include <string.h>
+
 #include "base/hash.h"
 #include "base/id.h"
 #include "model/follow.h"
@@ -21,7 +26,7 @@
 
 /* ---- sending ---- */
 
-static enum err check_new(struct tx *tx, const struct message_new *in)
+enum err message_check(struct tx *tx, const struct message_new *in)
 {
     TRY(text_check(tx, in->body, "body", MESSAGE_MAX_CHARS, TEXT_FREE));
     if (in->mention_count > MESSAGE_MENTIONS_MAX)
@@ -142,12 +147,9 @@ static enum err mention(struct tx *tx, const struct message_new *in, uint64_t ev
                                           .value = seq});
 }
 
-/* The number, when everything allows it. The condition on a chat names the other member by the row
- * of the pair's group; a plain group never gets there. */
-#define COUNTED "seq = seq + 1, messages = messages + 1, last_seq = seq + 1"
-#define LATEST  "last_id = CASE WHEN last_id < $4 THEN $4 ELSE last_id END"
+/* What must hold for a number to be given. The condition on a chat names the other member by the
+ * row of the pair's group; a plain group never gets there. */
 #define ALLOWED                                                                                    \
-    "WHERE id = $1 "                                                                               \
     "AND EXISTS (SELECT 1 FROM group_members WHERE group_id = $1 AND account_id = $2 "             \
     "AND left_seq IS NULL) "                                                                       \
     "AND EXISTS (SELECT 1 FROM accounts WHERE id = $2 AND state = 0) "                             \
@@ -156,43 +158,90 @@ static enum err mention(struct tx *tx, const struct message_new *in, uint64_t ev
     "AND (kind = 0 OR (member_count = 2 AND NOT EXISTS (SELECT 1 FROM group_members o "            \
     "JOIN blocks b ON (b.blocker_id = o.account_id AND b.blocked_id = $2) "                        \
     "OR (b.blocker_id = $2 AND b.blocked_id = o.account_id) "                                      \
-    "WHERE o.group_id = $1 AND o.account_id <> $2))) "                                             \
-    "RETURNING seq, messages"
+    "WHERE o.group_id = $1 AND o.account_id <> $2)))"
 
-/* One text at one address: a job's first statement is recognized by it. */
-static const char take_number_sql[] = "UPDATE groups SET " COUNTED " " ALLOWED;
+#define LATEST "last_id = CASE WHEN last_id < $4 THEN $4 ELSE last_id END"
 
-/* Not for what will be refused, or may be because of whom it mentions: the number would have been
- * taken in vain, and the numbers of its neighbours with it. */
-void message_first_statement(struct db_job *job, const struct message_new *in)
-{
-    struct tx nobody = {0}; /* hears why not */
-    if (in->mention_count || check_new(&nobody, in))
-        return;
-    job->first = (struct db_statement){
-        take_number_sql,
-        {DB_I64(in->group), DB_I64(in->author), DB_TEXT_OR_NULL(in->client_id)},
-        3};
-}
-
-/* Its number and the count of messages with it. ERR_NOT_FOUND: something does not allow it.
- *
- * Where each statement is a trip, several messages take their numbers together, before their
- * transaction gives them ids: what is known only then comes in a statement that nobody waits for.
- */
+/* Its number and the count of messages with it. ERR_NOT_FOUND: something does not allow it. */
 static enum err take_number(struct tx *tx, const struct message_new *in, uint64_t event,
                             int64_t number[2])
 {
-    const struct db_value args[] = {DB_I64(in->group), DB_I64(in->author),
-                                    DB_TEXT_OR_NULL(in->client_id), DB_I64(event)};
-    if (!tx->db->shared)
-        return tx_get_numbers(tx, "UPDATE groups SET " COUNTED ", " LATEST " " ALLOWED, args, 4,
-                              number, 2);
-    TRY(tx_get_numbers(tx, take_number_sql, args, 3, number, 2));
-    return tx_exec(tx,
-                   "UPDATE groups SET last_id = CASE WHEN last_id < $2 THEN $2 ELSE last_id END "
-                   "WHERE id = $1",
-                   DB_ARGS(DB_I64(in->group), DB_I64(event)), NULL);
+    static const struct db_update count =
+        DB_UPDATE("groups", "seq = seq + 1, messages = messages + 1, last_seq = seq + 1, " LATEST,
+                  ALLOWED, "seq, messages");
+    return tx_update_numbers(tx, &count,
+                             DB_ARGS(DB_I64(in->group), DB_I64(in->author),
+                                     DB_TEXT_OR_NULL(in->client_id), DB_I64(event)),
+                             number, 2);
+}
+
+/* A message on its way into the log. */
+struct sending {
+    const struct message_new *in;
+    struct group_entry *out;
+    uint64_t event;
+    int64_t seq, messages; /* its number, and how many messages there are with it */
+};
+
+/* The log's rows, and the senders' own read marks: a sender of several has read up to the last.
+ */
+static enum err write_sent(struct tx *tx, const struct sending *all, size_t n, struct arena *arena)
+{
+    enum { LOG = 8, MARK = 4 };
+    struct db_value one_log[LOG], one_mark[MARK];
+    struct db_value *log = n == 1 ? one_log : ARENA_ARRAY(arena, struct db_value, n * LOG);
+    struct db_value *marks = n == 1 ? one_mark : ARENA_ARRAY(arena, struct db_value, n * MARK);
+    size_t marked = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct sending *s = &all[i];
+        const struct message_new *in = s->in;
+        bool named = in->client_id.ptr != NULL, last = true;
+        const struct db_value row[LOG] = {DB_I64(in->group),
+                                          DB_I64(s->seq),
+                                          DB_I64(in->author),
+                                          DB_TEXT_OR_NULL(in->client_id),
+                                          DB_TEXT(in->body),
+                                          DB_I64(s->messages),
+                                          named ? DB_I64(hash_of(in->body)) : DB_NULL,
+                                          DB_I64(s->out->created_at_ms)};
+        memcpy(&log[i * LOG], row, sizeof row);
+        for (size_t k = i + 1; k < n && last; k++)
+            last = all[k].in->author != in->author || all[k].in->group != in->group;
+        const struct db_value mark[MARK] = {DB_I64(in->group), DB_I64(in->author), DB_I64(s->seq),
+                                            DB_I64(s->messages)};
+        if (last)
+            memcpy(&marks[marked++ * MARK], mark, sizeof mark);
+    }
+    TRY(tx_exec_each(tx,
+                     "INSERT INTO group_log (group_id, seq, kind, author_id, client_id, body, "
+                     "messages, sent_hash, created_at) VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8)",
+                     log, LOG, n));
+    return tx_exec_each(tx,
+                        "UPDATE group_members SET read_seq = $3, read_count = $4 "
+                        "WHERE group_id = $1 AND account_id = $2",
+                        marks, MARK, marked);
+}
+
+static void fill_entry(struct tx *tx, struct sending *s)
+{
+    *s->out = (struct group_entry){
+        .group = s->in->group,
+        .author = s->in->author,
+        .seq = s->seq,
+        .kind = ENTRY_MESSAGE,
+        .client_id = s->in->client_id,
+        .body = s->in->body,
+        .created_at_ms = clock_wall_ms(tx->ids->clock),
+    };
+}
+
+static struct event event_of(const struct sending *s)
+{
+    return (struct event){.id = s->event,
+                          .type = EVENT_GROUP_MESSAGE,
+                          .actor = s->in->group,
+                          .object = s->in->author,
+                          .value = s->seq};
 }
 
 enum err message_send(struct tx *tx, const struct message_new *in, struct arena *arena,
@@ -200,42 +249,122 @@ enum err message_send(struct tx *tx, const struct message_new *in, struct arena 
 {
     int64_t number[2];
     *repeated = false;
-    TRY(check_new(tx, in));
-    uint64_t mentions = in->mention_count ? id_next(tx->ids) : 0, event = id_next(tx->ids);
-    enum err e = take_number(tx, in, event, number);
+    if (!in->checked)
+        TRY(message_check(tx, in));
+    uint64_t mentions = in->mention_count ? id_next(tx->ids) : 0;
+    struct sending s = {.in = in, .out = out, .event = id_next(tx->ids)};
+    enum err e = take_number(tx, in, s.event, number);
     if (e == ERR_NOT_FOUND)
         return explain_refusal(tx, in, arena, out, repeated);
     if (e)
         return e;
-    int64_t seq = number[0], messages = number[1], now_ms = clock_wall_ms(tx->ids->clock);
-    bool named = in->client_id.ptr != NULL;
-    TRY(tx_exec(tx,
-                "INSERT INTO group_log (group_id, seq, kind, author_id, client_id, body, messages, "
-                "sent_hash, created_at) VALUES ($1, $2, 0, $3, $4, $5, $6, $7, $8)",
-                DB_ARGS(DB_I64(in->group), DB_I64(seq), DB_I64(in->author),
-                        DB_TEXT_OR_NULL(in->client_id), DB_TEXT(in->body), DB_I64(messages),
-                        named ? DB_I64(hash_of(in->body)) : DB_NULL, DB_I64(now_ms)),
-                NULL));
-    TRY(tx_exec(tx,
-                "UPDATE group_members SET read_seq = $3, read_count = $4 "
-                "WHERE group_id = $1 AND account_id = $2",
-                DB_ARGS(DB_I64(in->group), DB_I64(in->author), DB_I64(seq), DB_I64(messages)),
-                NULL));
-    TRY(mention(tx, in, mentions, seq));
-    *out = (struct group_entry){
-        .group = in->group,
-        .author = in->author,
-        .seq = seq,
-        .kind = ENTRY_MESSAGE,
-        .client_id = in->client_id,
-        .body = in->body,
-        .created_at_ms = now_ms,
-    };
-    return outbox_emit(tx, (struct event){.id = event,
-                                          .type = EVENT_GROUP_MESSAGE,
-                                          .actor = in->group,
-                                          .object = in->author,
-                                          .value = seq});
+    s.seq = number[0];
+    s.messages = number[1];
+    fill_entry(tx, &s);
+    TRY(write_sent(tx, &s, 1, arena));
+    TRY(mention(tx, in, mentions, s.seq));
+    return outbox_emit(tx, event_of(&s));
+}
+
+/* ---- sending many ---- */
+
+/* The groups' rows as they are, and the messages that may get a number in them. Numbers are given
+ * here and written behind: a store that runs several transactions at a time fails the one whose row
+ * was changed by another meanwhile. */
+struct group_row {
+    int64_t seq, messages;
+};
+
+static void read_group_row(struct db_rows *rows, void *out)
+{
+    *(struct group_row *)out = (struct group_row){db_i64(rows, 0), db_i64(rows, 1)};
+}
+
+static bool is_same_name(const struct message_new *a, const struct message_new *b)
+{
+    return a->group == b->group && a->author == b->author && a->client_id.ptr && b->client_id.ptr &&
+           str_eq(a->client_id, b->client_id);
+}
+
+/* May it go with the others? One that says something wrong, mentions an account, or has the name of
+ * an earlier one goes by itself. */
+static bool can_go_along(const struct message_new *in, size_t i)
+{
+    struct tx unused = {0}; /* takes the reason */
+    bool can = in[i].mention_count == 0 && (in[i].checked || !message_check(&unused, &in[i]));
+    for (size_t k = 0; k < i && can; k++)
+        can = !is_same_name(&in[k], &in[i]);
+    return can;
+}
+
+/* The last of them that is of this group. */
+static const struct sending *last_of(const struct sending *all, size_t n, uint64_t group)
+{
+    while (n > 0 && all[n - 1].in->group != group)
+        n--;
+    return n > 0 ? &all[n - 1] : NULL;
+}
+
+/* Those that may be sent, with their numbers; *sent: how many. */
+static enum err number_all(struct tx *tx, const struct message_new *in, struct group_entry *out,
+                           size_t n, struct arena *arena, bool *taken, struct sending *all,
+                           size_t *sent)
+{
+    enum { ASKED = 3 };
+    struct db_value *asked = ARENA_ARRAY(arena, struct db_value, n * ASKED);
+    struct group_row *rows = ARENA_ARRAY(arena, struct group_row, n);
+    size_t *which = ARENA_ARRAY(arena, size_t, n), count = 0;
+    bool *found = ARENA_ARRAY(arena, bool, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct db_value row[ASKED] = {DB_I64(in[i].group), DB_I64(in[i].author),
+                                            DB_TEXT_OR_NULL(in[i].client_id)};
+        if (!can_go_along(in, i))
+            continue;
+        memcpy(&asked[count * ASKED], row, sizeof row);
+        which[count++] = i;
+    }
+    TRY(tx_get_row_each(tx, "SELECT seq, messages FROM groups WHERE id = $1 " ALLOWED, asked, ASKED,
+                        count, read_group_row, rows, sizeof *rows, found));
+    *sent = 0;
+    for (size_t k = 0; k < count; k++) {
+        const struct message_new *m = &in[which[k]];
+        if (!found[k])
+            continue;
+        const struct sending *before = last_of(all, *sent, m->group);
+        taken[which[k]] = true;
+        all[(*sent)++] =
+            (struct sending){.in = m,
+                             .out = &out[which[k]],
+                             .event = id_next(tx->ids),
+                             .seq = (before ? before->seq : rows[k].seq) + 1,
+                             .messages = (before ? before->messages : rows[k].messages) + 1};
+    }
+    return OK;
+}
+
+enum err message_send_all(struct tx *tx, const struct message_new *in, size_t n,
+                          struct arena *arena, struct group_entry *out, bool *taken)
+{
+    enum { ROW = 4 };
+    struct sending *all = ARENA_ARRAY(arena, struct sending, n);
+    struct db_value *groups = ARENA_ARRAY(arena, struct db_value, n * ROW);
+    struct event *events = ARENA_ARRAY(arena, struct event, n);
+    size_t sent, touched = 0;
+    TRY(number_all(tx, in, out, n, arena, taken, all, &sent));
+    for (size_t i = 0; i < sent; i++) {
+        const struct db_value row[ROW] = {DB_I64(all[i].in->group), DB_I64(all[i].seq),
+                                          DB_I64(all[i].messages), DB_I64(all[i].event)};
+        if (last_of(all, sent, all[i].in->group) == &all[i])
+            memcpy(&groups[touched++ * ROW], row, sizeof row);
+        fill_entry(tx, &all[i]);
+        events[i] = event_of(&all[i]);
+    }
+    TRY(tx_exec_each(tx,
+                     "UPDATE groups SET seq = $2, messages = $3, last_seq = $2, " LATEST " "
+                     "WHERE id = $1",
+                     groups, ROW, touched));
+    TRY(write_sent(tx, all, sent, arena));
+    return outbox_emit_all(tx, events, sent);
 }
 
 /* ---- changing ---- */

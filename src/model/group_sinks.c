@@ -1,28 +1,27 @@
-/* What a message does to the inboxes of its group's members.
+/* Delivers a message to the inboxes of its group's members.
  *
- * An inbox is the order of somebody's groups and nothing else, so delivering a message means
+ * An inbox is the order of a person's groups and nothing else, so delivering a message means
  * raising its group to the message's own activity, the event's id. That is a maximum: repeated,
  * late, or after a newer message of the group it changes nothing.
  *
- * Nobody is lost. Whoever is a member when the message is written has joined by an event with a
- * lower id, or with a higher one that carries an activity above the message's. The former is
- * applied to the views before the walk begins: events are applied in the order of commits by a
- * server that is alone, and in the order of ids, before they are delivered, by the node that leads.
- * So the walk meets them. Who joins during the walk has, by the join itself, an activity that is no
- * lower.
+ * No member is missed. A member at the time of the message has joined by an event with a lower id,
+ * or with a higher one that carries an activity above the message's. The former is applied to the
+ * views before the walk begins: events are applied in the order of commits by a server that is
+ * alone, and in the order of ids, before they are delivered, by the leader. So the walk meets them.
+ * A person who joins during the walk gets, by the join itself, an activity that is no lower.
  *
- * Large groups are pulled by those who were not here lately: instead of raising an inbox that
- * nobody reads, with every message anew, it is dropped, which is no work from then on, and made
- * again from truth when its owner comes back. The row of the group, with the id of its last
- * message, is then the watermark for all of them. This is a choice about cost alone and may be made
- * page by page, by a count of members that is out of date, or differently when a page is tried
- * again: a member is either raised or dropped, and both are right whatever happened before. A
- * rebuild that runs meanwhile and has read truth before the message is spoiled by the drop (promise
- * 16 of port/views.h), one that begins later finds the message in truth. The walks over the active
- * and over the rest cover everybody together, as they do for posts.
+ * Inactive members pull large groups: instead of raising an unread inbox with every message, the
+ * sink drops it, which is no work from then on, and a read makes it again from truth when its owner
+ * comes back. The row of the group, with the id of its last message, is then the watermark for all
+ * of them. This is a choice about cost alone and may be made page by page, by a count of members
+ * that is out of date, or differently when a page is tried again: a member is either raised or
+ * dropped, and both are right whatever happened before. A rebuild that runs meanwhile and has read
+ * truth before the message is spoiled by the drop (promise 5 of port/inboxes.h), one that begins
+ * later finds the message in truth. The walks over the active and over the rest together cover all
+ * members, as they do for posts.
  *
- * Mentions are told apart and first, in a lane of their own, by the event just before the
- * message's: its id is lower, so what it raises the message raises again, never the other way. */
+ * Mentions are delivered first, in a lane of their own, by the event just before the message's: its
+ * id is lower, so the message raises again what the mention raised, never the other way. */
 #include <string.h>
 
 #include "base/arena.h"
@@ -107,8 +106,8 @@ static enum err is_large(struct sink_env *env, uint64_t group, bool *large)
     return e;
 }
 
-/* Whoever came during the walk is among the rest, too (port/views.h): they are here, and pushed to.
- */
+/* A member who became active during the walk is among the rest, too (port/graph.h), and is pushed
+ * to. */
 static enum err push_or_drop(struct sink_env *env, const struct event *e, const uint64_t *members,
                              size_t n, struct arena *arena, struct sink_result *result)
 {
@@ -152,6 +151,17 @@ enum err sink_inbox_rest(struct sink_env *env, const struct event *e, const uint
     return error;
 }
 
+/* ---- signals alone ---- */
+
+/* Nothing is delivered: the engine signals the members. */
+enum err sink_live(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
+                   struct sink_result *result)
+{
+    (void)env, (void)e, (void)members;
+    result->delivered = n;
+    return OK;
+}
+
 /* ---- mentions ---- */
 
 struct mentioned {
@@ -167,7 +177,7 @@ static enum err read_mentioned(struct tx *tx, void *arg)
     return message_mentioned(tx, m->group, m->seq, m->accounts, &m->n);
 }
 
-/* A message that was deleted meanwhile names nobody any more. Its group has had its activity all
+/* A message that was deleted meanwhile mentions no one any more. Its group has had its activity all
  * the same, and the walk over the members brings it. */
 enum err sink_mentions(struct sink_env *env, const struct event *e, const uint64_t *members,
                        size_t n, struct sink_result *result)
@@ -188,6 +198,10 @@ enum err sink_mentions(struct sink_env *env, const struct event *e, const uint64
     error = m.n > 0 ? views_apply(env->views, changes, m.n) : OK;
     if (error)
         return error;
+    if (m.n > 0 && env->signal) { /* its audience is the group, its receivers are these */
+        const struct signal_message named = {SIGNAL_GROUP, e->actor, e->value, m.accounts, m.n};
+        TRY(signal_publish(env->signal, &named, 1));
+    }
     result->delivered = m.n;
     if (m.n == 0) {
         result->skipped = 1;

@@ -5,8 +5,8 @@
  * however many members there are. Mentions are rows, counted above the mark.
  *
  * Reading is two questions: which groups in which order, and what is shown of them. A view may
- * answer the first; the second is always asked here, so whatever a view holds, nothing is shown
- * that is not so. */
+ * answer the first, whatever it holds. The second is asked here, and what was found is kept in
+ * cards only until something of it changes (inbox_cards.h); so nothing is shown that is not so. */
 #include "model/inbox.h"
 
 #include <string.h>
@@ -54,12 +54,12 @@ static void read_item(struct db_rows *rows, struct arena *arena, struct inbox_it
     group_read_columns(rows, arena, &out->group);
     const struct group *g = &out->group;
     out->activity = group_activity(g);
+    out->peer = db_id(rows, MORE + 7);
     out->position = 0;
     out->unread = g->messages - g->read_count;
     out->mentions = db_i64(rows, MORE);
     out->last = (struct group_entry){0};
-    bool seen = g->history == GROUP_HISTORY_ALL || g->last_seq >= g->joined_seq;
-    if (!seen || db_is_null(rows, MORE + 1))
+    if (db_is_null(rows, MORE + 1))
         return;
     out->last = (struct group_entry){
         .group = g->id,
@@ -74,8 +74,25 @@ static void read_item(struct db_rows *rows, struct arena *arena, struct inbox_it
     };
 }
 
+void inbox_hide_unseen(struct inbox_item *items, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct group *g = &items[i].group;
+        if (g->history != GROUP_HISTORY_ALL && g->last_seq < g->joined_seq)
+            items[i].last = (struct group_entry){0};
+    }
+}
+
 enum err inbox_items(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
                      struct arena *arena, struct inbox_item *out, size_t *count)
+{
+    TRY(inbox_rows(tx, account, groups, n, arena, out, count));
+    inbox_hide_unseen(out, *count);
+    return OK;
+}
+
+enum err inbox_rows(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
+                    struct arena *arena, struct inbox_item *out, size_t *count)
 {
     *count = 0;
     CHECK(n <= INBOX_LIMIT_MAX);
@@ -87,7 +104,9 @@ enum err inbox_items(struct tx *tx, uint64_t account, const uint64_t *groups, si
         "SELECT " GROUP_COLUMNS ", (SELECT COUNT(*) FROM (SELECT 1 FROM group_mentions x "
         "WHERE x.account_id = m.account_id AND x.group_id = m.group_id AND x.seq > m.read_seq "
         "LIMIT $3) AS few), l.author_id, l.client_id, l.body, l.created_at, l.edited_at, "
-        "l.deleted_at FROM ids($2) AS i CROSS JOIN group_members m CROSS JOIN groups g " GROUP_PEER
+        "l.deleted_at, CASE WHEN g.kind = 1 THEN (SELECT o.account_id FROM group_members o "
+        "WHERE o.group_id = g.id AND o.account_id <> m.account_id LIMIT 1) END FROM ids($2) AS i "
+        "CROSS JOIN group_members m CROSS JOIN groups g " GROUP_PEER
         "LEFT JOIN group_log l ON l.group_id = g.id AND l.seq = g.last_seq "
         "WHERE m.group_id = i.id AND m.account_id = $1 AND m.left_seq IS NULL AND g.id = i.id",
         DB_ARGS(DB_I64(account), DB_IDS(groups, n), DB_I64(INBOX_MENTIONS_MAX)));
@@ -109,54 +128,6 @@ enum err inbox_items(struct tx *tx, uint64_t account, const uint64_t *groups, si
             out[(*count)++] = found[i];
     }
     return e;
-}
-
-enum err inbox_marks(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
-                     struct group_mark *out, size_t *count)
-{
-    *count = 0;
-    CHECK(n <= INBOX_LIMIT_MAX);
-    if (n == 0)
-        return OK;
-    struct db_rows rows =
-        tx_rows(tx,
-                "SELECT g.id, g.seq, m.read_seq FROM ids($2) AS i "
-                "CROSS JOIN group_members m CROSS JOIN groups g "
-                "WHERE m.group_id = i.id AND m.account_id = $1 AND m.left_seq IS NULL "
-                "AND g.id = i.id",
-                DB_ARGS(DB_I64(account), DB_IDS(groups, n)));
-    while (*count < n && db_next(&rows))
-        out[(*count)++] = (struct group_mark){db_id(&rows, 0), db_i64(&rows, 1), db_i64(&rows, 2)};
-    return db_rows_done(&rows);
-}
-
-static size_t find_account(const uint64_t *accounts, size_t n, uint64_t account)
-{
-    size_t i = 0;
-    while (i < n && accounts[i] != account)
-        i++;
-    return i;
-}
-
-enum err group_reach(struct tx *tx, uint64_t group, const uint64_t *accounts, size_t n,
-                     int64_t *reach, bool *is_member)
-{
-    CHECK(n <= GROUP_REACH_MAX);
-    memset(reach, 0, n * sizeof *reach);
-    memset(is_member, 0, n * sizeof *is_member);
-    struct db_rows rows = tx_rows(tx,
-                                  "SELECT m.account_id, g.seq, m.left_seq FROM ids($2) AS i "
-                                  "CROSS JOIN group_members m CROSS JOIN groups g "
-                                  "WHERE m.group_id = $1 AND m.account_id = i.id AND g.id = $1",
-                                  DB_ARGS(DB_I64(group), DB_IDS(accounts, n)));
-    while (db_next(&rows)) {
-        size_t i = find_account(accounts, n, db_id(&rows, 0));
-        if (i == n)
-            continue;
-        is_member[i] = db_is_null(&rows, 2);
-        reach[i] = db_i64(&rows, is_member[i] ? 1 : 2);
-    }
-    return db_rows_done(&rows);
 }
 
 enum err inbox_mark_read(struct tx *tx, uint64_t group, uint64_t account, int64_t seq,

@@ -16,6 +16,7 @@ enum {
 struct inbox_item {
     struct group group;
     uint64_t activity;
+    uint64_t peer;     /* of a chat: the other one, shown or not */
     uint64_t position; /* set by inbox_page_read() alone: where it stands on the page */
     int64_t unread, mentions;
     struct group_entry last; /* the last message; seq 0: none that the person may see */
@@ -35,6 +36,13 @@ enum err inbox_from_truth(struct tx *tx, uint64_t account, uint64_t below, bool 
 enum err inbox_items(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
                      struct arena *arena, struct inbox_item *out, size_t *count);
 
+/* The same, with the last message of each group though the account may not see it: for what all
+ * members share (inbox_cards.h). */
+enum err inbox_rows(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
+                    struct arena *arena, struct inbox_item *out, size_t *count);
+/* Takes away what the account may not see. */
+void inbox_hide_unseen(struct inbox_item *items, size_t count);
+
 /* The newest of all of them, archived or not, falling: what the views' inbox is made of. */
 enum err inbox_all_from_truth(struct tx *tx, uint64_t account, struct inbox_entry *out, size_t max,
                               size_t *n);
@@ -47,33 +55,20 @@ struct inbox_page {
     uint64_t next_below; /* where the next page begins; 0: this was the last */
 };
 
-/* One page; blocks, never inside a transaction: it begins its own reads. Drained, it is what
- * inbox_from_truth says, whatever has become of the views. ERR_OVERLOADED: too many are served from
- * truth already. */
-enum err inbox_page_read(struct views *views, struct db *db, uint64_t account, uint64_t below,
-                         bool archived, size_t limit, struct arena *arena, struct inbox_page *page);
+/* One page; never inside a transaction: it begins its own reads. Drained, it is what
+ * inbox_from_truth says, whatever has become of the views. `db` NULL: blocks nowhere;
+ * ERR_NEEDS_TRUTH: memory does not have it all. Else it blocks; ERR_OVERLOADED: too many are served
+ * from truth already. */
+enum err inbox_page_read(struct views *views, struct cards *cards, struct db *db, uint64_t account,
+                         uint64_t below, bool archived, size_t limit, struct arena *arena,
+                         struct inbox_page *page);
 /* The newest candidates as they stand, from the views or else from truth; blocks. */
 enum err inbox_top(struct views *views, struct db *db, uint64_t account, struct inbox_entry *out,
                    size_t max, size_t *n);
 /* Makes a dropped inbox from truth; `anew`: one that is there. ERR_CONFLICT: there was nothing to
- * do, or somebody else does it, or something was dropped meanwhile; ERR_OVERLOADED: too many are
- * under way. */
+ * do, or another does it, or something was dropped meanwhile; ERR_OVERLOADED: too many are under
+ * way. */
 enum err inbox_rebuild(struct views *views, struct db *db, uint64_t account, bool anew);
-
-/* How far these groups (at most INBOX_LIMIT_MAX) are, and how far the account has read; those that
- * it is not in are left out. In any order. */
-struct group_mark {
-    uint64_t group;
-    int64_t seq, read_seq;
-};
-enum err inbox_marks(struct tx *tx, uint64_t account, const uint64_t *groups, size_t n,
-                     struct group_mark *out, size_t *count);
-
-/* How far the log of a group goes for each of these accounts (at most GROUP_REACH_MAX, each once):
- * up to its last number for a member, to that of their leaving for who has left, 0 for others. */
-enum { GROUP_REACH_MAX = 256 };
-enum err group_reach(struct tx *tx, uint64_t group, const uint64_t *accounts, size_t n,
-                     int64_t *reach, bool *is_member);
 
 /* Read up to `seq`, or to the last entry when that is lower; never back. */
 enum err inbox_mark_read(struct tx *tx, uint64_t group, uint64_t account, int64_t seq,

@@ -1,8 +1,10 @@
-/* Reading the inbox: order and candidates from the views, everything that is shown from truth.
+/* Reading the inbox: order and candidates from the views, everything that is shown from cards, or
+ * else from truth, which fills them (inbox_cards.h).
  *
- * A page is gathered in chunks of candidates. Each chunk is one question to the views and one query
- * (inbox_items), whatever the person's number of groups; truth alone would look at all of them for
- * every page. Groups that the person has left are passed over: the views may still name them.
+ * A page is gathered in chunks of candidates. Each chunk is one question to the views and at most
+ * one query (inbox_rows), whatever the person's number of groups; truth alone would look at all of
+ * them for every page. Groups that the person has left are passed over: the views may still name
+ * them.
  *
  * The snapshot begins after the views were asked, so it holds whatever made them say so. What the
  * snapshot knows and the views do not know yet is a message that is being delivered: its group
@@ -15,7 +17,7 @@
  * of a page, which such a driver names again with the next, is found to be no lower than it was.
  *
  * An inbox that was dropped is built again by the first to read it: collecting begins first, truth
- * is read afterwards (inboxes_begin). Where that cannot be, because somebody else is at it or
+ * is read afterwards (inboxes_begin). Where that cannot be, because another reader does it or
  * shared views are away or have lost something, the page comes from truth, and no more than a few
  * at a time. */
 #include <stdatomic.h>
@@ -25,6 +27,7 @@
 #include "base/fault.h"
 #include "base/id.h"
 #include "model/inbox.h"
+#include "model/inbox_cards.h"
 
 enum {
     CHUNK_MAX = INBOX_LIMIT_MAX,
@@ -41,7 +44,8 @@ static _Atomic int rebuilds, from_truth; /* under way */
 
 struct reading {
     struct views *views;
-    struct db *db;
+    struct cards *cards; /* NULL: others change them, too */
+    struct db *db;       /* NULL: memory alone */
     uint64_t account;
     bool archived;
     size_t limit;
@@ -98,7 +102,7 @@ static enum err candidates(struct views *views, struct db *db, uint64_t account,
                            struct inbox_entry *out, size_t max, size_t *n)
 {
     enum err e = inboxes_read(views->inboxes, account, below, out, max, n);
-    if (e != ERR_NEEDS_TRUTH)
+    if (e != ERR_NEEDS_TRUTH || !db)
         return e;
     (void)inbox_rebuild(views, db, account, false); /* in vain: the next line says so */
     return inboxes_read(views->inboxes, account, below, out, max, n);
@@ -118,7 +122,27 @@ struct shown {
 static enum err read_items(struct tx *tx, void *arg)
 {
     struct shown *s = arg;
-    return inbox_items(tx, s->account, s->groups, s->n, s->arena, s->items, &s->count);
+    return inbox_rows(tx, s->account, s->groups, s->n, s->arena, s->items, &s->count);
+}
+
+/* What is shown of a chunk. */
+static enum err show(struct reading *r, struct shown *s, struct inbox_look *look)
+{
+    if (!r->cards ||
+        !inbox_look(look, r->cards, r->account, s->groups, s->n, r->arena, s->items, &s->count)) {
+        if (!r->db)
+            return ERR_NEEDS_TRUTH;
+        if (r->cards)
+            inbox_fill_begin(look);
+        enum err e = db_read(r->db, read_items, s, NULL);
+        r->truth_failed = e != OK;
+        if (e)
+            return e;
+        if (r->cards)
+            inbox_fill_end(look, s->items, s->count, r->arena);
+    }
+    inbox_hide_unseen(s->items, s->count);
+    return OK;
 }
 
 static bool is_same_event(uint64_t a, uint64_t b)
@@ -183,6 +207,7 @@ static enum err gather(struct reading *r, uint64_t below)
 {
     struct inbox_entry entries[CHUNK_MAX];
     struct shown s = {.account = r->account, .arena = r->arena};
+    struct inbox_look look; /* large, and filled as far as it is used */
     uint64_t from = below;
     unsigned in_vain = 0;
     s.items = ARENA_ARRAY(r->arena, struct inbox_item, chunk_size(r)); /* the largest of them */
@@ -194,8 +219,7 @@ static enum err gather(struct reading *r, uint64_t below)
         for (size_t i = 0; i < n; i++)
             s.groups[i] = entries[i].group;
         s.n = n;
-        e = db_read(r->db, read_items, &s, NULL);
-        r->truth_failed = e != OK;
+        e = show(r, &s, &look);
         if (e)
             return e;
         set_positions(s.items, s.count, entries, n);
@@ -258,10 +282,12 @@ static bool truth_knows(enum err e)
     return e == ERR_UNAVAILABLE || e == ERR_TIMEOUT || e == ERR_NEEDS_TRUTH || e == ERR_NOT_FOUND;
 }
 
-enum err inbox_page_read(struct views *views, struct db *db, uint64_t account, uint64_t below,
-                         bool archived, size_t limit, struct arena *arena, struct inbox_page *page)
+enum err inbox_page_read(struct views *views, struct cards *cards, struct db *db, uint64_t account,
+                         uint64_t below, bool archived, size_t limit, struct arena *arena,
+                         struct inbox_page *page)
 {
     struct reading r = {.views = views,
+                        .cards = cards->shared ? NULL : cards,
                         .db = db,
                         .account = account,
                         .archived = archived,
@@ -271,12 +297,16 @@ enum err inbox_page_read(struct views *views, struct db *db, uint64_t account, u
     CHECK(limit >= 1 && limit <= INBOX_LIMIT_MAX);
     page->count = 0;
     page->next_below = 0;
+    if (!db && (archived || views->remote || cards->shared))
+        return ERR_NEEDS_TRUTH;
     if (archived) /* mostly a few among many: the views would have to be read through for them */
         return page_from_truth(&r, below);
     enum err e = gather(&r, below);
     if (!e)
         finish(&r);
-    return truth_knows(e) && !r.truth_failed ? page_from_truth(&r, below) : e;
+    return db && truth_knows(e) && !r.truth_failed ? page_from_truth(&r, below)
+           : db || e != ERR_NOT_FOUND              ? e
+                                                   : ERR_NEEDS_TRUTH;
 }
 
 /* ---- the top ---- */

@@ -2,7 +2,7 @@
  *
  * Whether a post is pushed or pulled is decided here, once, from the author's class at the moment
  * of posting, and stored with the row: nothing that happens to the author later can double or lose
- * it. Creating is the hottest write of all and takes three statements: the counter (which also
+ * it. Creating is the hottest write of all and takes few statements: the counter (which also
  * answers "active?" and "celebrity?"), the row, the outbox row.
  */
 #include "model/post.h"
@@ -10,6 +10,7 @@
 #include "base/id.h"
 #include "model/account.h"
 #include "model/follow.h"
+#include "model/mention.h"
 #include "model/text.h"
 
 #define POST_COLUMNS                                                                               \
@@ -20,10 +21,9 @@ static enum err check_caption(struct tx *tx, struct str caption)
     return text_check(tx, caption, "caption", CAPTION_MAX_CHARS, TEXT_FREE);
 }
 
-bool post_caption_fits(struct str caption)
+enum err post_check(struct tx *says, const struct post_new *in)
 {
-    struct tx nobody = {0}; /* hears why not */
-    return check_caption(&nobody, caption) == OK;
+    return check_caption(says, in->caption);
 }
 
 static void read_card(struct db_rows *rows, struct arena *arena, struct post_card *out)
@@ -49,7 +49,7 @@ void post_first_statement(struct db_job *job, uint64_t author)
     job->first = (struct db_statement){count_and_tell_sql, {DB_I64(author)}, 1};
 }
 
-/* Counts the post; the row that is changed anyway also tells who the author is. */
+/* Counts the post; the changed row also names the author. */
 static enum err count_post_and_tell(struct tx *tx, const struct post_new *in, struct arena *arena,
                                     int64_t *celebrity)
 {
@@ -65,16 +65,16 @@ static enum err count_post_and_tell(struct tx *tx, const struct post_new *in, st
 
 static enum err count_post(struct tx *tx, uint64_t author, int64_t *celebrity)
 {
-    return tx_get_i64(tx,
-                      "UPDATE accounts SET post_count = post_count + 1 "
-                      "WHERE id = $1 AND state = 0 RETURNING celebrity",
-                      DB_ARGS(DB_I64(author)), celebrity);
+    static const struct db_update count =
+        DB_UPDATE("accounts", "post_count = post_count + 1", "AND state = 0", "celebrity");
+    return tx_update_numbers(tx, &count, DB_ARGS(DB_I64(author)), celebrity, 1);
 }
 
 enum err post_create(struct tx *tx, const struct post_new *in, struct arena *arena,
                      struct post_card *out)
 {
-    TRY(check_caption(tx, in->caption));
+    if (!in->checked)
+        TRY(post_check(tx, in));
     int64_t celebrity;
     enum err e = in->author_card ? count_post_and_tell(tx, in, arena, &celebrity)
                                  : count_post(tx, in->author, &celebrity);
@@ -93,6 +93,8 @@ enum err post_create(struct tx *tx, const struct post_new *in, struct arena *are
                                .delivery = (uint8_t)delivery,
                                .caption = arena_str(arena, in->caption)};
     *out = *card;
+    TRY(mentions_emit(tx,
+                      &(struct mentioning){.by = in->author, .object = id, .text = in->caption}));
     return outbox_emit(tx, (struct event){.type = EVENT_POST_CREATED,
                                           .actor = in->author,
                                           .object = id,
@@ -100,8 +102,7 @@ enum err post_create(struct tx *tx, const struct post_new *in, struct arena *are
                                           .card = card});
 }
 
-/* Missing, deleted, of somebody who is hidden or in a block with the viewer: all the same answer.
- */
+/* Missing, deleted, of a hidden author or one in a block with the viewer: all the same answer. */
 static enum err no_such_post(struct tx *tx)
 {
     return tx_fail(tx, ERR_NOT_FOUND, "no such post");
@@ -155,6 +156,9 @@ enum err post_edit(struct tx *tx, uint64_t id, uint64_t editor, struct str capti
     TRY(keep_version(tx, id, now_ms));
     TRY(tx_exec(tx, "UPDATE posts SET caption = $2, edited_at = $3 WHERE id = $1",
                 DB_ARGS(DB_I64(id), DB_TEXT(caption), DB_I64(now_ms)), NULL));
+    TRY(mentions_emit(tx,
+                      &(struct mentioning){
+                          .by = editor, .object = id, .text = caption, .before = card->caption}));
     card->caption = arena_str(arena, caption);
     card->edited_at_ms = now_ms;
     *out = *card;
@@ -162,21 +166,22 @@ enum err post_edit(struct tx *tx, uint64_t id, uint64_t editor, struct str capti
         tx, (struct event){.type = EVENT_POST_EDITED, .actor = editor, .object = id, .card = card});
 }
 
-/* Whose post it is, for those who may see it. */
+/* The author of the post, if the viewer may see it. */
 static enum err visible_author(struct tx *tx, uint64_t id, uint64_t viewer, uint64_t *author)
 {
-    int64_t row[2] = {0};
+    int64_t row[3] = {0}; /* author, state, blocks between author and viewer */
     enum err e = tx_get_numbers(tx,
-                                "SELECT p.author_id, a.state FROM posts p "
-                                "JOIN accounts a ON a.id = p.author_id "
+                                "SELECT p.author_id, a.state, "
+                                "(SELECT COUNT(*) FROM blocks WHERE blocker_id = $2 "
+                                "AND blocked_id = p.author_id) + (SELECT COUNT(*) FROM blocks "
+                                "WHERE blocker_id = p.author_id AND blocked_id = $2) "
+                                "FROM posts p JOIN accounts a ON a.id = p.author_id "
                                 "WHERE p.id = $1 AND p.deleted_at IS NULL",
-                                DB_ARGS(DB_I64(id)), row, 2);
+                                DB_ARGS(DB_I64(id), DB_I64(viewer)), row, 3);
     *author = (uint64_t)row[0];
-    bool hidden = e == ERR_NOT_FOUND || (row[1] != ACCOUNT_ACTIVE && *author != viewer);
-    bool blocked = false;
-    if (!e && !hidden && viewer && *author != viewer)
-        e = block_between(tx, *author, viewer, &blocked);
-    return hidden || blocked ? no_such_post(tx) : e;
+    bool hidden =
+        e == ERR_NOT_FOUND || row[2] > 0 || (row[1] != ACCOUNT_ACTIVE && *author != viewer);
+    return hidden ? no_such_post(tx) : e;
 }
 
 enum err post_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms)
@@ -209,17 +214,24 @@ enum err post_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms
 
 /* ---- likes ---- */
 
+/* Where the counter stands now, for the caches, and the fact, for those who follow it. The order of
+ * one person's likes is that of their events: who takes a like back and likes again is known by
+ * actor and object. */
 static enum err count_like(struct tx *tx, uint64_t id, uint64_t account, bool on)
 {
-    int64_t count;
-    TRY(tx_get_i64(tx,
-                   "UPDATE posts SET like_count = like_count + $2 WHERE id = $1 "
-                   "RETURNING like_count",
-                   DB_ARGS(DB_I64(id), DB_I64(on ? 1 : -1)), &count));
-    return outbox_emit(tx, (struct event){.type = on ? EVENT_POST_LIKED : EVENT_POST_UNLIKED,
-                                          .actor = account,
-                                          .object = id,
-                                          .value = count});
+    static const struct db_update add =
+        DB_UPDATE("posts", "like_count = like_count + $2", "", "like_count, author_id");
+    int64_t row[2] = {0}; /* likes, the post's author */
+    TRY(tx_update_numbers(tx, &add, DB_ARGS(DB_I64(id), DB_I64(on ? 1 : -1)), row, 2));
+    TRY(outbox_emit(tx, (struct event){.type = on ? EVENT_POST_LIKED : EVENT_POST_UNLIKED,
+                                       .actor = account,
+                                       .object = id,
+                                       .value = row[0]}));
+    return outbox_emit(tx,
+                       (struct event){.type = on ? EVENT_LIKE_CREATED : EVENT_LIKE_REMOVED,
+                                      .actor = account,
+                                      .subject = (uint64_t)row[1] != account ? (uint64_t)row[1] : 0,
+                                      .object = id});
 }
 
 enum err post_unlike(struct tx *tx, uint64_t id, uint64_t account, bool *changed)

@@ -11,13 +11,14 @@ struct post_new {
     uint64_t author;
     struct str caption;
     uint64_t id;                      /* 0: next id; imports give one */
+    bool checked;                     /* post_check has passed it */
     struct account_card *author_card; /* gets the author as of this transaction; NULL: not asked */
 };
 
 /* Names the first statement of a job that runs post_create with author_card. */
 void post_first_statement(struct db_job *job, uint64_t author);
-/* Would post_create take it? */
-bool post_caption_fits(struct str caption);
+/* What needs no store: `says` gets the detail and need be no transaction. */
+enum err post_check(struct tx *says, const struct post_new *in);
 /* Decides push or pull from the author's class, stores it, counts it, emits POST_CREATED with
  * the card (in `arena`). */
 enum err post_create(struct tx *tx, const struct post_new *in, struct arena *arena,
@@ -51,8 +52,9 @@ enum err comment_create(struct tx *tx, uint64_t id, uint64_t post, uint64_t auth
 /* oldest first */
 enum err comment_list(struct tx *tx, uint64_t post, uint64_t viewer, uint64_t after, size_t limit,
                       struct arena *arena, struct comment *out, size_t *n);
-/* Moves the post's counter and says where it stands now; ERR_NOT_FOUND: it is gone. */
-enum err comment_count(struct tx *tx, uint64_t post, uint64_t author, int64_t delta);
+/* The comment came (+1) or went (-1): moves the post's counter and emits both, where it stands now
+ * and the fact. ERR_NOT_FOUND: the post is gone. */
+enum err comment_count(struct tx *tx, uint64_t id, uint64_t post, uint64_t author, int64_t delta);
 /* By its author or by the post's author. */
 enum err comment_delete(struct tx *tx, uint64_t id, uint64_t editor, int64_t now_ms);
 

@@ -43,7 +43,7 @@ static enum err purge_edges(struct tx *tx, uint64_t account, size_t max, bool fo
     return OK;
 }
 
-/* A row that is gone by now (with many writers somebody may have been faster) took its count along;
+/* A row that is gone by now (with many writers another may have been faster) took its count along;
  * so did a post that is gone. */
 static enum err purge_likes(struct tx *tx, uint64_t account, size_t max, size_t *found)
 {
@@ -70,7 +70,7 @@ static enum err purge_comments(struct tx *tx, uint64_t account, size_t max, size
                        "RETURNING CASE WHEN deleted_at IS NULL THEN post_id ELSE 0 END",
                        DB_ARGS(DB_I64(ids[i])), &post);
         if (!e && post != 0)
-            e = comment_count(tx, (uint64_t)post, account, -1);
+            e = comment_count(tx, ids[i], (uint64_t)post, account, -1);
         if (e == ERR_NOT_FOUND) /* the comment, or its post, is gone by now */
             e = OK;
     }
@@ -116,7 +116,7 @@ static enum err purge_posts(struct tx *tx, uint64_t account, size_t max, size_t 
                 .type = EVENT_POST_DELETED, .actor = account, .object = post, .value = row[1]});
 }
 
-/* `muting`: those whom the account mutes; else those who mute it. */
+/* `muting`: the accounts that it mutes; else those that mute it. */
 static enum err purge_mutes(struct tx *tx, uint64_t account, size_t max, bool muting, size_t *found)
 {
     uint64_t ids[SLICE_MAX];

@@ -1,9 +1,9 @@
-/* Making derived things anew from truth, account by account, while the server goes on.
+/* Rebuilds derived state from truth, account by account, while the server runs.
  *
- * A timeline is begun anew in one act of the views: from then on it collects what is pushed, and
- * whoever reads the feed meanwhile gets it from truth, as after a restart. Truth is read after that
- * moment, so what the snapshot does not show was pushed, or will be, while the timeline collects.
- * Nobody ever sees a page from a half-made timeline. A reader may begin a rebuild of the same
+ * A timeline is begun anew in one act of the views: from then on it collects pushes, and readers
+ * meanwhile get their pages from truth, as after a restart. Truth is read after that moment, so a
+ * post that the snapshot does not show was pushed, or will be, while the timeline collects. No
+ * reader ever sees a page from a half-made timeline. A reader may begin a rebuild of the same
  * timeline at the same time; the first to end makes it ready, which the views guarantee.
  *
  * Inboxes are made anew in the same way (inbox_rebuild).
@@ -99,7 +99,7 @@ static enum err rebuild_timeline(struct rebuilding *b, uint64_t viewer, bool *ch
         return OK;
     bool truth_failed;
     enum err e = feed_rebuild(b->views, b->db, viewer, true, &truth_failed);
-    if (e) /* dropped or begun by somebody meanwhile: then it is made from truth anyhow */
+    if (e) /* dropped or begun by another meanwhile: then it is made from truth anyhow */
         return e == ERR_CONFLICT ? OK : e;
     TRY(read_offer(b, viewer, &now));
     if (now.floor == UINT64_MAX)
@@ -164,7 +164,7 @@ static enum err rebuild_inbox(struct rebuilding *b, uint64_t account, bool *chan
     if (!before.there)
         return OK;
     enum err e = inbox_rebuild(b->views, b->db, account, true);
-    if (e) /* dropped or begun by somebody meanwhile: then it is made from truth anyhow */
+    if (e) /* dropped or begun by another meanwhile: then it is made from truth anyhow */
         return e == ERR_CONFLICT ? OK : e;
     e = read_inbox(b, account, &now);
     if (!e && now.there)

@@ -10,6 +10,33 @@ static bool is_pushed(const struct event *e)
     return e->value == DELIVERY_PUSH;
 }
 
+static bool is_pulled(const struct event *e)
+{
+    return e->value == DELIVERY_PULL;
+}
+
+/* ---- signals ---- */
+
+static void signal_post(const struct event *e, struct signal_message *out)
+{
+    out->kind = SIGNAL_FEED;
+    out->key = e->actor;
+    out->seq = (int64_t)e->object;
+}
+
+static void signal_pulled(const struct event *e, struct signal_message *out)
+{
+    signal_post(e, out);
+    out->kind = SIGNAL_FEED_PULLED;
+}
+
+static void signal_entry(const struct event *e, struct signal_message *out)
+{
+    out->kind = SIGNAL_GROUP;
+    out->key = e->actor;
+    out->seq = e->value;
+}
+
 #define RULE(sink_, ...)            {.sink = sink_, __VA_ARGS__},
 #define TX_RULE(sink_, ...)         {.tx_sink = sink_, __VA_ARGS__},
 #define OUTSIDE_RULE(outside_, ...) {.outside = outside_, __VA_ARGS__},

@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "model/account.h"
 #include "model/follow.h"
+#include "model/follow_all.h"
 #include "port/cards.h"
 #include "port/db.h"
 #include "port/views.h"
@@ -122,7 +123,7 @@ static enum err read_pushed(struct tx *tx, void *arg)
                       DB_ARGS(DB_I64(p->author), DB_I64(p->max)), p->ids, p->max, &p->count);
 }
 
-/* Somebody whom the views do not know has no timeline to change. */
+/* An account that the views do not know has no timeline to change. */
 static enum err unless_unknown(enum err e)
 {
     return e == ERR_NOT_FOUND ? OK : e;
@@ -146,7 +147,7 @@ enum err sink_backfill(struct sink_env *env, const struct event *e, const uint64
     arena_init(&arena);
     size_t cap = env->views->cap;
     struct pushed p = {.author = e->object,
-                       .max = cap + 1, /* one more tells whether there is anything below */
+                       .max = cap + 1, /* one more shows whether there is anything below */
                        .ids = ARENA_ARRAY(&arena, uint64_t, cap + 1)};
     enum err error = db_read(env->db, read_pushed, &p, NULL);
     if (!error) {
@@ -160,7 +161,40 @@ enum err sink_backfill(struct sink_env *env, const struct event *e, const uint64
     return unless_unknown(error);
 }
 
-/* Deleted posts, too: cleaning up after a delete reaches only those who follow at that time. */
+/* Of several followees those who have posts: an author without any leaves a timeline as it is. (A
+ * post that this snapshot does not show is delivered by its own event.) */
+struct authors {
+    uint64_t asked[FOLLOWS_AN_EVENT], ids[FOLLOWS_AN_EVENT];
+    size_t asked_count, count;
+};
+
+static enum err read_authors(struct tx *tx, void *arg)
+{
+    struct authors *a = arg; /* what is asked stays as it is: a read may run again */
+    return tx_get_ids(tx,
+                      "SELECT i.id FROM ids($1) AS i WHERE EXISTS (SELECT 1 FROM posts "
+                      "WHERE author_id = i.id AND delivery = 0 AND deleted_at IS NULL)",
+                      DB_ARGS(DB_IDS(a->asked, a->asked_count)), a->ids, a->asked_count, &a->count);
+}
+
+enum err sink_backfill_all(struct sink_env *env, const struct event *e, const uint64_t *members,
+                           size_t n, struct sink_result *result)
+{
+    struct authors authors;
+    authors.asked_count = followees_read(e->data, authors.asked);
+    if (authors.asked_count == 0)
+        return ERR_INVALID; /* no list that this program has written */
+    TRY(db_read(env->db, read_authors, &authors, NULL));
+    for (size_t i = 0; i < authors.count; i++) {
+        struct event one = *e;
+        one.object = authors.ids[i];
+        TRY(sink_backfill(env, &one, members, n, result));
+    }
+    result->delivered = authors.count == 0 || result->delivered > 0;
+    return OK;
+}
+
+/* Deleted posts, too: the clean-up after a delete reaches only the followers of that time. */
 enum err sink_forget(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
                      struct sink_result *result)
 {

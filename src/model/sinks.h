@@ -1,6 +1,6 @@
-/* What is done for the members of an event's audience. Each rule of rules.def names a sink, which
- * is declared here by that; the forms for several calls at a time and for a rest are named below.
- */
+/* The sinks: they deliver an event to the members of its audience. Each rule of rules.def names a
+ * sink, which declares it here; the forms for several calls at a time and for a rest are named
+ * below. */
 #pragma once
 
 #include "port/rule.h"
@@ -21,6 +21,6 @@
 
 enum err sink_pushes(struct sink_env *env, struct sink_call *calls, size_t n);
 enum err sink_inboxes(struct sink_env *env, struct sink_call *calls, size_t n);
-/* For those who were not here lately: in a large group their inboxes are dropped. */
+/* For inactive members: in a large group their inboxes are dropped. */
 enum err sink_inbox_rest(struct sink_env *env, const struct event *e, const uint64_t *members,
                          size_t n, struct sink_result *result);

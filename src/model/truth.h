@@ -69,7 +69,7 @@ enum hidden_as {
     HIDDEN_MUTED
 };
 
-/* Why a post is or is not in somebody's feed: all that was looked up. Texts are in the arena. */
+/* Why a post is or is not in a person's feed: all the facts. Texts are in the arena. */
 struct explanation {
     struct arena *arena;
     uint64_t viewer, post;

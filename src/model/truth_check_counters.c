@@ -63,7 +63,7 @@ static enum err repair_account(struct tx *tx, void *arg)
                    DB_ARGS(DB_I64(r->id)), NULL);
 }
 
-/* Tells the caches in commit order, by events that are nobody's act. */
+/* Updates the caches in commit order, by events without an actor. */
 static enum err repair_post(struct tx *tx, void *arg)
 {
     const struct counter_repair *r = arg;
@@ -90,17 +90,20 @@ static enum err repair_group(struct tx *tx, void *arg)
                 "UPDATE groups AS g SET seq = " LAST_SEQ ", member_count = " MEMBERS
                 ", last_seq = " LAST_MESSAGE " WHERE g.id = $1",
                 DB_ARGS(DB_I64(r->id)), NULL));
-    return tx_exec(tx, "UPDATE groups AS g SET messages = " MESSAGES("$2") " WHERE g.id = $1",
-                   DB_ARGS(DB_I64(r->id), DB_I64(r->tail)), NULL);
+    TRY(tx_exec(tx, "UPDATE groups AS g SET messages = " MESSAGES("$2") " WHERE g.id = $1",
+                DB_ARGS(DB_I64(r->id), DB_I64(r->tail)), NULL));
+    return outbox_emit(tx, (struct event){.type = EVENT_GROUP_UPDATED, .actor = r->id});
 }
 
 static enum err repair_read_mark(struct tx *tx, void *arg)
 {
     const struct counter_repair *r = arg;
-    return tx_exec(tx,
-                   "UPDATE group_members AS m SET read_count = " READ_MESSAGES
-                   " WHERE m.group_id = $1 AND m.account_id = $2",
-                   DB_ARGS(DB_I64(r->id), DB_I64(r->account)), NULL);
+    TRY(tx_exec(tx,
+                "UPDATE group_members AS m SET read_count = " READ_MESSAGES
+                " WHERE m.group_id = $1 AND m.account_id = $2",
+                DB_ARGS(DB_I64(r->id), DB_I64(r->account)), NULL));
+    return outbox_emit(
+        tx, (struct event){.type = EVENT_GROUP_UPDATED, .actor = r->id, .object = r->account});
 }
 
 /* ---- the families ---- */

@@ -101,7 +101,8 @@ static enum err look_again(struct edge_walk *w, uint64_t other, struct edge *edg
 }
 
 /* The edge may come or go while it is repaired: what truth says is told by an event, in the order
- * of the commits, so that a repair never undoes an unfollow that was answered meanwhile. */
+ * of the commits, so that a repair never undoes an unfollow that was answered meanwhile. Such an
+ * event has no subject: no account acted on another. */
 static enum err tell_edge(struct tx *tx, void *arg)
 {
     struct edge *edge = arg;

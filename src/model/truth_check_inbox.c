@@ -27,7 +27,7 @@ static enum err read_shown(struct look *l)
         struct arena arena;
         size_t left = k->depth - l->shown_count;
         arena_init(&arena);
-        enum err e = inbox_page_read(k->views, k->db, l->account, below, l->archived,
+        enum err e = inbox_page_read(k->views, k->cards, k->db, l->account, below, l->archived,
                                      left < INBOX_LIMIT_MAX ? left : INBOX_LIMIT_MAX, &arena, page);
         for (size_t i = 0; !e && i < page->count && l->shown_count < k->depth; i++)
             l->shown[l->shown_count++] = page->items[i].group.id;
@@ -60,10 +60,20 @@ static void report_inbox(struct check *k, const struct look *l)
                                              .extra_count = shown_of(l->shown_count - from)});
 }
 
+/* Also what the cards say of who is in which group. */
+static void forget_members(struct check *k, const uint64_t *groups, size_t n)
+{
+    for (size_t i = 0; i < n && !k->cards->shared; i++)
+        cards_write(k->cards, &(struct card_write){.kind = CARD_FORGET_MEMBERS, .id = groups[i]},
+                    1);
+}
+
 static enum err repair_inbox(struct check *k, struct look *l)
 {
+    forget_members(k, l->shown, l->shown_count);
+    forget_members(k, l->oracle, l->oracle_count);
     enum err e = inbox_rebuild(k->views, k->db, l->account, true);
-    if (!e || e == ERR_CONFLICT) /* somebody else has begun to: the next look tells */
+    if (!e || e == ERR_CONFLICT) /* another has begun to: the next look shows it */
         e = look_at(l);
     if (!e && look_is_same(l))
         k->result->repaired++;

@@ -1,9 +1,9 @@
-/* Why a post is, or is not, in somebody's feed.
+/* Explains why a post is, or is not, in a person's feed.
  *
  * This file looks up everything that could matter: the post, its author, the relation of the two
- * people, how the post travels, and what the views hold at this moment. First truth alone says what
- * should be shown; then an actual read says what is. The reason is the first one that decides, in
- * the order in which the feed's definition names them. */
+ * people, how the post travels, and what the views hold at this moment. First truth alone says
+ * whether it should show; then an actual read says whether it does. The reason is the first one
+ * that decides, in the order in which the feed's definition names them. */
 #include "model/feed.h"
 #include "model/truth.h"
 

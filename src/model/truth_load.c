@@ -5,16 +5,21 @@
  * over twenty million edges holds no snapshot open for long. Rows go to the views by the thousand.
  *
  * Views of this process are loaded before it opens: nothing is written meanwhile. Remote ones are
- * loaded while everybody goes on, and every commit since they were cleared is applied to them as it
- * happens. What a slice shows may be older than that: it names no event, and so never counts
- * against one that does. What a slice no longer shows was committed after the clearing and is told
- * by its event. Their slices are small: a row is read much faster than it is sent.
+ * loaded while all nodes continue, and every commit since they were cleared is applied to them as
+ * it happens. A slice's rows may be older than that: they name no event, and so never count against
+ * one that does. A row that a slice no longer shows changed after the clearing, and its event
+ * applies that. A thread sends them what was read while the next rows are read, many in one call:
+ * the more edges of an account a call has, the less each costs.
  *
- * Pull lists hold at most as many ids as timelines do (views->cap); one more than that is given, so
+ * Pull lists hold at most as many ids as timelines do (views->cap); the load gives one more, so
  * that a full list knows that there is something below it. */
+#include <stdlib.h>
+
 #include "base/arena.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sync.h"
 #include "model/account.h"
 #include "model/event_views.h"
 #include "model/truth.h"
@@ -25,8 +30,21 @@ enum {
     AUTHORS_A_READ = 500,
     EVENTS_A_READ = 10 * 1000,
     CHANGES_A_CALL = 1024,
+    REMOTE_CHANGES_A_CALL = 64 * 1024,
     PROGRESS_EVERY_MS = 100,
-    OUTBOX_PARKED = 2, /* what nobody here understands waits for a decision, or for an upgrade */
+    OUTBOX_PARKED = 2, /* of an unknown type or version: waits for a decision, or for an upgrade */
+};
+
+/* Applies what was read, on a thread of its own. */
+struct applier {
+    struct views *views;
+    struct thread thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    struct view_change *changes; /* in its hands, or to be filled again */
+    size_t count;                /* 0: it has nothing to do */
+    bool ends;
+    enum err error; /* the first one: nothing is applied any more */
 };
 
 struct load {
@@ -39,13 +57,53 @@ struct load {
     int64_t reported_ms;
     uint64_t after[2]; /* the key of the last row read */
     bool end;          /* of this walk */
-    size_t count;
-    struct view_change changes[CHANGES_A_CALL];
+    size_t count, room;
+    struct view_change *changes;
+    struct applier *applier; /* NULL: applied where it is read */
 };
+
+static void *apply_main(void *arg)
+{
+    struct applier *a = arg;
+    pthread_mutex_lock(&a->lock);
+    while (a->count > 0 || !a->ends) {
+        if (a->count == 0) {
+            pthread_cond_wait(&a->changed, &a->lock);
+            continue;
+        }
+        enum err e = a->error;
+        pthread_mutex_unlock(&a->lock);
+        if (!e)
+            e = views_apply(a->views, a->changes, a->count);
+        pthread_mutex_lock(&a->lock);
+        a->error = e;
+        a->count = 0;
+        pthread_cond_signal(&a->changed);
+    }
+    pthread_mutex_unlock(&a->lock);
+    return NULL;
+}
+
+/* Waits until the applier has done what it had, and gives it these; the buffers change places. */
+static enum err give_to_applier(struct load *l)
+{
+    struct applier *a = l->applier;
+    LOCK_SCOPE(&a->lock);
+    while (a->count > 0)
+        pthread_cond_wait(&a->changed, &a->lock);
+    struct view_change *empty = a->changes;
+    a->changes = l->changes;
+    a->count = l->count;
+    l->changes = empty;
+    pthread_cond_signal(&a->changed);
+    return a->error;
+}
 
 static enum err flush(struct load *l)
 {
-    enum err e = l->count > 0 ? views_apply(l->views, l->changes, l->count) : OK;
+    enum err e = OK;
+    if (l->count > 0)
+        e = l->applier ? give_to_applier(l) : views_apply(l->views, l->changes, l->count);
     l->done += l->count;
     l->count = 0;
     int64_t now_ms = clock_mono_ms(clock_system());
@@ -59,7 +117,7 @@ static enum err flush(struct load *l)
 static enum err add(struct load *l, struct view_change c)
 {
     l->changes[l->count++] = c;
-    return l->count == CHANGES_A_CALL ? flush(l) : OK;
+    return l->count == l->room ? flush(l) : OK;
 }
 
 static enum err read_total(struct tx *tx, void *arg)
@@ -203,25 +261,63 @@ static enum err walk(struct load *l, tx_fn read)
     return e ? e : flush(l);
 }
 
+static struct view_change *changes_new(size_t n)
+{
+    struct view_change *changes = calloc(n, sizeof *changes);
+    CHECK(changes);
+    return changes;
+}
+
+/* What was handed over is applied when this returns. */
+static enum err applier_end(struct applier *a)
+{
+    pthread_mutex_lock(&a->lock);
+    a->ends = true;
+    pthread_cond_signal(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+    thread_join(&a->thread);
+    free(a->changes);
+    pthread_cond_destroy(&a->changed);
+    pthread_mutex_destroy(&a->lock);
+    return a->error;
+}
+
+static enum err load_all(struct load *l)
+{
+    static const tx_fn walks[] = {read_accounts, read_follows, read_mutes, read_members,
+                                  read_pulled};
+    enum err e = db_read(l->db, read_total, l, NULL);
+    for (size_t i = 0; !e && i < sizeof walks / sizeof walks[0]; i++)
+        e = walk(l, walks[i]);
+    return e;
+}
+
 enum err truth_load_views(struct db *db, struct views *views,
                           void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg)
 {
-    struct arena arena;
-    arena_init(&arena);
-    struct load *l = ARENA_NEW(&arena, struct load);
-    l->db = db;
-    l->views = views;
-    l->slice = views->remote ? REMOTE_ROWS_A_READ : ROWS_A_READ;
-    l->progress = progress;
-    l->arg = arg;
-    static const tx_fn walks[] = {read_accounts, read_follows, read_mutes, read_members,
-                                  read_pulled};
-    enum err e = db_read(db, read_total, l, NULL);
-    for (size_t i = 0; !e && i < sizeof walks / sizeof walks[0]; i++)
-        e = walk(l, walks[i]);
+    struct applier applier = {.views = views};
+    struct load l = {.db = db,
+                     .views = views,
+                     .progress = progress,
+                     .arg = arg,
+                     .slice = views->remote ? REMOTE_ROWS_A_READ : ROWS_A_READ,
+                     .room = views->remote ? REMOTE_CHANGES_A_CALL : CHANGES_A_CALL};
+    l.changes = changes_new(l.room);
+    if (views->remote) {
+        pthread_mutex_init(&applier.lock, NULL);
+        pthread_cond_init(&applier.changed, NULL);
+        applier.changes = changes_new(l.room);
+        if (thread_start(&applier.thread, "views-load", apply_main, &applier))
+            l.applier = &applier;
+    }
+    enum err e = load_all(&l);
+    if (views->remote) {
+        enum err ended = applier_end(&applier);
+        e = e ? e : ended;
+    }
     if (!e && progress)
-        progress(arg, l->total, l->total);
-    arena_done(&arena);
+        progress(arg, l.total, l.total);
+    free(l.changes);
     return e;
 }
 
@@ -250,8 +346,8 @@ static enum err read_events(struct tx *tx, void *arg)
         if (db_i64(&rows, 4) == OUTBOX_PARKED)
             continue;
         /* Of a later version, or damaged: never guessed. The relay will park it and say so. */
-        enum event_unread why =
-            event_read(c->after, db_text(&rows, 1), db_i64(&rows, 2), db_text(&rows, 3), &event);
+        enum event_unread why = event_read_whole(c->after, db_text(&rows, 1), db_i64(&rows, 2),
+                                                 db_text(&rows, 3), &event);
         if (why == EVENT_READ)
             event_apply(c->views, c->cards, &event);
         else

@@ -1,8 +1,8 @@
 /* Numbers and a name in `meta`, whose values are text.
  *
  * The counter of losses is raised by one statement, so that two nodes that lose something at the
- * same time count two; whoever loads notes the number that it saw before it began to clear, so a
- * loss in the middle of a load is not taken for one that the load has made good. */
+ * same time count two; a loader notes the number that it saw before it began to clear, so a loss in
+ * the middle of a load does not count as repaired by it. */
 #include "model/views_state.h"
 
 #include <stdio.h>
@@ -64,7 +64,7 @@ static enum err read_store_id(struct tx *tx, void *arg)
     return db_rows_done(&rows);
 }
 
-/* Somebody else's, made at the same moment, counts as much. */
+/* Another node's, made at the same moment, is as good. */
 static enum err make_store_id(struct tx *tx, void *arg)
 {
     uint8_t random[(STORE_ID_MAX - 1) / 2];

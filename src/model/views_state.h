@@ -1,5 +1,5 @@
-/* What truth knows of shared views: how often they have lost something, and up to which loss they
- * were loaded again. While the two numbers differ nobody may answer from them. And the store's own
+/* The state of shared views in truth: how often they have lost something, and up to which loss they
+ * were loaded again. While the two numbers differ no node may answer from them. And the store's own
  * name, by which a shared Redis knows whose views it holds. */
 #pragma once
 

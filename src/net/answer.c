@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/json_out.h"
 
-/* Status line, date, type, length and connection without what is counted separately. */
+/* Status line, date, type, length and connection, without the parts that are counted separately. */
 enum { FIXED_HEAD_MAX = 256 };
 
 #define REASON_TABLE(X)                                                                            \

@@ -29,7 +29,7 @@
 enum {
     LINGER_MS = 1000,
     LINGER_DRAINING_MS = 200,
-    LINGER_BYTES_MAX = 4 * 1024 * 1024, /* what is discarded at most, four bodies' worth */
+    LINGER_BYTES_MAX = 4 * 1024 * 1024, /* discarded at most: four bodies' worth */
 };
 
 /* ---- states ---- */
@@ -93,7 +93,7 @@ void conn_close(struct conn *c)
     if (c->x && c->state == CONN_BUSY && !c->x->answered) {
         c->x->conn = NULL;
         c->x = NULL;
-    } else if (c->x && c->state != CONN_WRITE) { /* what is being written ends in on_written */
+    } else if (c->x && c->state != CONN_WRITE) { /* a write in progress ends in on_written */
         drop_exchange(c);
     }
     leave_list(c);
@@ -276,7 +276,7 @@ static void dispatch(struct conn *c)
     loop->handed_out++;
     loop->current = e;
     loop->config.handler(loop->config.handler_ctx, &e->x);
-    /* `e` may be anybody's now. */
+    /* `e` may have another owner now. */
     loop->current = NULL;
 }
 
@@ -361,7 +361,7 @@ static bool is_stream(const struct conn *c)
     return c->state == CONN_STREAM || c->state == CONN_STREAM_WRITE;
 }
 
-/* After an answer that did not come from inside feed(): goes on with what was kept. */
+/* After an answer from outside feed(): continues with the bytes that were kept. */
 static void resume(struct conn *c)
 {
     if (c->backlog_used < c->backlog.len) {
@@ -386,7 +386,7 @@ static void on_end(struct conn *c, ssize_t status)
 {
     bool in_flight = c->state == CONN_BUSY || c->state == CONN_WRITE;
     if (status == UV_EOF && in_flight) {
-        /* Half closed: whoever asked may still want the answer. */
+        /* Half closed: the client may still want the answer. */
         c->eof = true;
         c->keep = false;
         stop_reading(c);
@@ -495,7 +495,8 @@ void conn_accept(struct loop *loop, uv_stream_t *listener, bool control)
 
 /* ---- limits on waiting ---- */
 
-/* Those that have been in a state for too long are told `detail`, or closed when it is NULL. */
+/* Sends `detail` to connections that have been in a state for too long, or closes them when it is
+ * NULL. */
 static void expire(struct loop *loop, enum conn_state state, int64_t since_ms, const char *detail)
 {
     struct conn *c;

@@ -26,9 +26,9 @@ struct conn {
     bool control;
     bool reading;
     bool eof;     /* the peer will send no more */
-    bool feeding; /* inside feed(): it goes on by itself after an answer */
-    bool keep;    /* after the present answer the connection goes on */
-    bool linger;  /* before closing, let the peer read what was sent */
+    bool feeding; /* inside feed(), which continues by itself after an answer */
+    bool keep;    /* the connection stays open after the present answer */
+    bool linger;  /* before closing, let the peer read the answer */
     bool parting; /* a stream to which goodbye was said, because the loop ends */
     char peer[PEER_TEXT_MAX];
 };
@@ -37,7 +37,7 @@ void conn_accept(struct loop *loop, uv_stream_t *listener, bool control);
 void conn_close(struct conn *c);
 /* The exchange is answered: send it. On the loop's thread. */
 void conn_answer(struct exchange *e);
-/* Closes or answers whoever exceeds a limit on waiting. Called a few times a second. */
+/* Closes or answers connections that exceed a limit on waiting. Called a few times a second. */
 void conn_check_timeouts(struct loop *loop);
 /* For draining. */
 void conn_close_idle(struct loop *loop); /* those between requests */
@@ -55,7 +55,8 @@ void conn_stream_close_all(struct loop *loop);
 /* The head is out: the connection is the stream's from here on, and the exchange is free. */
 void conn_stream_begin(struct conn *c, struct stream *s);
 void conn_stream_drop_backlog(struct conn *c);
-void conn_stream_stray(struct conn *c, size_t n); /* bytes came that nobody asked for */
+void conn_stream_stray(struct conn *c, size_t n); /* the client sent bytes that a stream does not
+                                                     expect */
 void conn_stream_check_heartbeats(struct loop *loop, int64_t now_ms);
 
 void conn_change_state(struct conn *c, enum conn_state state);

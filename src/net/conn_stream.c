@@ -207,7 +207,7 @@ void conn_stream_begin(struct conn *c, struct stream *s)
         flush(c);
 }
 
-/* Whoever asked for a stream has nothing more to say on this connection. A little is forgiven: a
+/* A client sends nothing more on a connection after it asked for a stream. A little is allowed: a
  * line end too many, or a request that was sent too early and will be sent again elsewhere. */
 void conn_stream_stray(struct conn *c, size_t n)
 {
@@ -228,7 +228,7 @@ void conn_stream_check_heartbeats(struct loop *loop, int64_t now_ms)
         struct conn *c = list->first;
         if (now_ms - c->since_ms < loop->config.stream_heartbeat_ms)
             return;
-        (void)stream_send(c->stream, loop->heartbeat);
+        stream_beat(c->stream);
         flush(c);
     }
 }

@@ -1,6 +1,6 @@
-/* Exchanges: making, recycling, and the questions that handlers ask of one. The slices of the
- * request point into request.head and request.body, which nobody writes until the exchange is
- * recycled; so a handler may keep them for as long as it keeps the exchange. */
+/* Exchanges: making, recycling, and the queries that handlers make. The slices of the request point
+ * into request.head and request.body, which stay unchanged until the exchange is recycled; so a
+ * handler may keep them for as long as it keeps the exchange. */
 #include "net/exchange.h"
 
 #include <stdarg.h>
@@ -87,6 +87,7 @@ void exchange_present(struct exchange *e, struct str peer, bool control, unsigne
     x->content_type = STR("application/json");
     x->close = false;
     x->user = NULL;
+    x->complete = NULL;
 }
 
 struct str http_header(const struct http_exchange *x, struct str name)

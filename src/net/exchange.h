@@ -1,9 +1,8 @@
-/* What stands behind a struct http_exchange: the request reader, the rendered answer, and who owns
- * it. Exchanges are recycled with their buffers and arena, so that an ordinary GET allocates
- * nothing.
+/* The inside of a struct http_exchange: the request reader, the rendered answer, and its owner.
+ * Exchanges are recycled with their buffers and arena, so that an ordinary GET allocates nothing.
  *
- * An exchange belongs to its loop, except between the call of the handler and http_answer(), when
- * it is the handler's and only the loop's `conn` field may be touched by the loop. */
+ * An exchange belongs to its loop, except between the call of the handler and http_answer(): then
+ * it is the handler's, and the loop touches only its `conn` field. */
 #pragma once
 
 #include <uv.h>
@@ -24,11 +23,11 @@ enum { EXCHANGE_KEEP_MAX = 64 * 1024 };
 struct exchange {
     struct http_exchange x; /* what the handler sees */
     struct loop *loop;
-    struct conn *conn;     /* NULL: it has gone, nobody waits for the answer */
+    struct conn *conn;     /* NULL: the connection closed, so the answer is dropped */
     struct exchange *next; /* in the spare list or in the loop's inbox */
     bool answered;         /* back from the handler */
-    size_t body_held;      /* what it adds to its loop's count of body bytes */
-    size_t unsent;         /* what it adds to its loop's count of bytes waiting to be sent */
+    size_t body_held;      /* its share of the loop's count of body bytes */
+    size_t unsent;         /* its share of the loop's count of bytes waiting to be sent */
     struct buf wire;       /* the rendered head of the answer */
     size_t wire_body_len;  /* how much of x.out follows it: none for HEAD and 204 */
     uv_write_t write;
@@ -41,13 +40,13 @@ struct exchange *exchange_new(struct loop *loop);
 void exchange_free(struct exchange *e);
 void exchange_reset(struct exchange *e); /* ready for the next request */
 
-/* What is sent as the body. */
+/* The bytes of the body. */
 static inline struct str exchange_body(const struct exchange *e)
 {
     return e->x.kept && e->x.out.len == 0 ? e->x.kept->bytes : buf_view(&e->x.out);
 }
 
-/* The stream, if there is one, ends before it began: what it was to follow is not sent. */
+/* Ends the stream, if there is one, before it began: none of its frames is sent. */
 void exchange_release_stream(struct exchange *e);
 
 /* Shows the complete request to the handler's side. */

@@ -1,10 +1,15 @@
-/* One event of a stream (Server-Sent Events), as the bytes that go out. Made once, never changed,
- * and shared by all the streams that it waits in: an event for ten thousand people is one frame. */
+/* One event of a stream, as the bytes that go out. Made once for all streams of one encoding, never
+ * changed, and shared by all that it waits in: an event for ten thousand people is one frame.
+ *
+ * What is said and how it is written are apart: registry, queues and buffers know frames, an
+ * encoding knows bytes. A new encoding is a row of its own, such as encoding_sse. */
 #pragma once
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/str.h"
 
 enum { FRAME_DATA_MAX = 16 * 1024 };
@@ -20,6 +25,10 @@ struct frame_text {
     struct str data; /* JSON */
     uint32_t kind;
     uint64_t key;
+    int64_t seq;   /* with a kind and a key: a stream that took a greater one does not take it; 0:
+                      it has no number */
+    bool greeting; /* the client reads everything: it stands for all that waits, and numbers begin
+                      anew */
 };
 
 struct frame {
@@ -27,12 +36,22 @@ struct frame {
     uint32_t kind;
     uint64_t key;
     uint64_t id;
+    int64_t seq;
     uint32_t len;
+    bool greeting;
     char bytes[];
 };
 
-/* "id: …\nevent: …\ndata: …\n\n" */
-struct frame *frame_new(const struct frame_text *text);
+struct encoding {
+    const char *content_type;
+    const char *opening;   /* the answer's first bytes */
+    const char *heartbeat; /* what is sent when nothing else is */
+    void (*event)(const struct frame_text *text, struct buf *out);
+    void (*bye)(const char *reason, unsigned retry_ms, struct buf *out);
+};
+extern const struct encoding encoding_sse; /* Server-Sent Events; net/sse.c */
+
+struct frame *frame_new(const struct frame_text *text, const struct encoding *encoding);
 struct frame *frame_of_bytes(struct str bytes); /* as they are; kind 0 */
 struct frame *frame_ref(struct frame *f);
 void frame_unref(struct frame *f);

@@ -69,7 +69,8 @@ struct http_exchange {
     bool close;              /* close the connection after the answer */
 
     struct arena arena;
-    void *user; /* the handler's */
+    void *user;                                /* the handler's */
+    void (*complete)(struct http_exchange *x); /* see http_answer_by */
 };
 
 typedef void (*http_handler)(void *ctx, struct http_exchange *x);
@@ -96,7 +97,7 @@ void http_config_default(struct http_config *c);
 enum err http_server_start(const struct http_config *config, struct http_server **out,
                            char why[200]);
 uint16_t http_server_port(const struct http_server *s);
-/* Stops accepting, answers what is in flight, closes idle connections, waits up to `grace_ms`,
+/* Stops accepting, answers requests in flight, closes idle connections, waits up to `grace_ms`,
  * joins. */
 void http_server_stop(struct http_server *s, int64_t grace_ms);
 void http_server_free(struct http_server *s);
@@ -104,6 +105,11 @@ void http_server_free(struct http_server *s);
 /* The answer is complete: send it. Any thread; exactly once per exchange; the exchange is gone
  * afterwards. */
 void http_answer(struct http_exchange *x);
+
+/* The same of an answer that is not written yet: `complete` writes it on the exchange's own loop,
+ * just before it is sent, and must not block. It is called once in any case; on another thread only
+ * when the loop has ended, and then nothing is sent. */
+void http_answer_by(struct http_exchange *x, void (*complete)(struct http_exchange *x));
 
 /* The value of a request header, {NULL, 0} when absent. Names are compared without regard to
  * case. */

@@ -1,8 +1,8 @@
 /* The blocking client: one connection, one request at a time, one deadline over all of a call.
  *
- * A kept connection may have been closed by the server since the last call. That is looked for
- * before sending; when it shows only afterwards (no byte of an answer came), a request that may be
- * repeated is sent once more on a new connection, and one that may not (POST, PATCH) is reported as
+ * The server may have closed a kept connection since the last call. The client checks before it
+ * sends. When it finds out only afterwards (no byte of an answer came), it sends a request that may
+ * be repeated once more on a new connection, and reports one that may not (POST, PATCH) as
  * ERR_UNKNOWN_COMMIT: the server may have carried it out. */
 #include "net/http_client.h"
 

@@ -1,5 +1,5 @@
 /* The hub: a map from each person to their streams, under one lock. Streams join and leave when
- * connections begin and end, and one thread sends, so the lock is hardly contended.
+ * connections begin and end, and a sender holds it for some hundred streams at a time.
  *
  * The streams of one person are chained through themselves: a few at most. The lock is held to
  * change or walk a chain, never to send: a sender takes references, lets go, and then calls the
@@ -61,7 +61,7 @@ static enum err join(struct hub *h, struct stream *s)
         return ERR_OVERLOADED;
     uint64_t key = s->person + 1;
     struct person *p = map_put(&h->persons, &key, NULL);
-    CHECK(p); /* some bytes for each who has a connection already */
+    CHECK(p); /* some bytes for each person with a connection */
     if (p->count >= h->config.person_max)
         return ERR_RATE_LIMITED;
     s->hub_next = p->first;
@@ -118,64 +118,95 @@ void hub_leave(struct hub *h, struct stream *s)
 
 /* ---- sending ---- */
 
-/* The person's streams, or those that were not greeted and now are, with a reference each. */
-static unsigned listeners(struct hub *h, uint64_t person, bool greet,
-                          struct stream *out[HUB_PERSON_MAX])
+enum { STREAMS_A_LOCK = 256, ENCODINGS_MAX = 4 };
+
+/* One text in the encodings that a stream wanted so far. */
+struct encoded {
+    const struct frame_text *text;
+    const struct encoding *encodings[ENCODINGS_MAX];
+    struct frame *frames[ENCODINGS_MAX];
+    size_t n;
+};
+
+static struct frame *encode(struct encoded *e, const struct encoding *encoding)
+{
+    size_t i = 0;
+    while (i < e->n && e->encodings[i] != encoding)
+        i++;
+    if (i == e->n) {
+        CHECK(e->n < ENCODINGS_MAX);
+        e->encodings[i] = encoding;
+        e->frames[e->n++] = frame_new(e->text, encoding);
+    }
+    return e->frames[i];
+}
+
+/* The streams of as many of these people as fit, with a reference each; *persons is how many. */
+static unsigned streams_of(struct hub *h, const uint64_t *ids, size_t *persons,
+                           struct stream *out[STREAMS_A_LOCK])
 {
     unsigned n = 0;
+    size_t i = 0;
     pthread_mutex_lock(&h->lock);
-    const struct person *p = person_of(h, person);
-    for (struct stream *s = p ? p->first : NULL; s; s = s->hub_next) {
-        if (greet && s->greeted)
-            continue;
-        s->greeted |= greet;
-        out[n++] = stream_ref(s);
+    for (; i < *persons && n <= STREAMS_A_LOCK - HUB_PERSON_MAX; i++) {
+        const struct person *p = person_of(h, ids[i]);
+        for (struct stream *s = p ? p->first : NULL; s; s = s->hub_next)
+            out[n++] = stream_ref(s);
     }
     pthread_mutex_unlock(&h->lock);
+    *persons = i;
     return n;
 }
 
-static size_t send(struct hub *h, const uint64_t *persons, size_t n, bool greet,
-                   const struct frame_text *text)
+static void count(struct hub *h, const uint64_t *outcomes)
 {
-    struct frame *f = NULL; /* made when there is somebody to send it to */
-    uint64_t outcomes[4] = {0};
-    for (size_t i = 0; i < n; i++) {
-        struct stream *streams[HUB_PERSON_MAX];
-        unsigned found = listeners(h, persons[i], greet, streams);
-        if (found > 0 && !f)
-            f = frame_new(text);
-        for (unsigned j = 0; j < found; j++) {
-            outcomes[stream_send(streams[j], f)]++;
-            stream_unref(streams[j]);
-        }
-    }
-    if (!f)
-        return 0;
-    frame_unref(f);
-    size_t sent = outcomes[STREAM_TAKEN] + outcomes[STREAM_MERGED];
     pthread_mutex_lock(&h->lock);
-    h->stats.sent += sent;
+    h->stats.sent += outcomes[STREAM_TAKEN] + outcomes[STREAM_MERGED];
     h->stats.merged += outcomes[STREAM_MERGED];
     h->stats.slow += outcomes[STREAM_SLOW];
     pthread_mutex_unlock(&h->lock);
-    return sent;
+}
+
+static size_t send(struct hub *h, const uint64_t *persons, size_t n, const struct frame_text *text,
+                   enum stream_outcome (*to)(struct stream *s, struct frame *f))
+{
+    struct encoded encoded = {.text = text};
+    uint64_t outcomes[STREAM_OUTCOMES] = {0};
+    for (size_t from = 0, some; from < n; from += some) {
+        struct stream *streams[STREAMS_A_LOCK];
+        some = n - from;
+        unsigned found = streams_of(h, persons + from, &some, streams);
+        for (unsigned i = 0; i < found; i++) {
+            struct stream *s = streams[i];
+            enum stream_outcome outcome = to(s, encode(&encoded, s->encoding));
+            outcomes[outcome]++;
+            if (outcome == STREAM_FULL && h->config.full)
+                h->config.full(h->config.ctx, s->person);
+            stream_unref(s);
+        }
+    }
+    for (size_t i = 0; i < encoded.n; i++)
+        frame_unref(encoded.frames[i]);
+    if (encoded.n > 0)
+        count(h, outcomes);
+    return outcomes[STREAM_TAKEN] + outcomes[STREAM_MERGED];
 }
 
 size_t hub_send(struct hub *h, const uint64_t *persons, size_t n, const struct frame_text *text)
 {
-    return send(h, persons, n, false, text);
+    return send(h, persons, n, text, stream_send);
 }
 
 void hub_greet(struct hub *h, uint64_t person, const struct frame_text *text)
 {
-    (void)send(h, &person, 1, true, text);
+    (void)send(h, &person, 1, text, stream_greet);
 }
 
 void hub_close(struct hub *h, uint64_t person, const char *reason)
 {
-    struct stream *streams[HUB_PERSON_MAX];
-    unsigned found = listeners(h, person, false, streams);
+    struct stream *streams[STREAMS_A_LOCK];
+    size_t one = 1;
+    unsigned found = streams_of(h, &person, &one, streams);
     for (unsigned i = 0; i < found; i++) {
         stream_close(streams[i], reason);
         stream_unref(streams[i]);

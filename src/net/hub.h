@@ -1,4 +1,5 @@
-/* Who listens on this node: the streams (net/stream.h) of each person, and sending to all of them.
+/* The streams (net/stream.h) of each person who is connected to this node, and sending to all of
+ * them.
  *
  * A stream joins before it is started and leaves by itself when it ends. Everything may be called
  * by any thread; nothing waits for a client.
@@ -27,6 +28,9 @@ struct hub_config {
      * it happened. Called under the hub's lock: must not block and not call the hub. May be
      * NULL. */
     void (*listen)(void *ctx, uint64_t person, bool on);
+    /* A stream of the person cannot know more numbers and wants a greeting. No lock is held. May be
+     * NULL. */
+    void (*full)(void *ctx, uint64_t person);
     void *ctx;
 };
 
@@ -44,11 +48,12 @@ enum err hub_join(struct hub *h, uint64_t person, struct stream *s);
  */
 void hub_leave(struct hub *h, struct stream *s);
 
-/* Sends one frame to all streams of all these people. Returns to how many. */
+/* Sends it to all streams of all these people, encoded once for each encoding. Returns to how many
+ * streams. */
 size_t hub_send(struct hub *h, const uint64_t *persons, size_t n, const struct frame_text *text);
-/* Sends it to those streams of the person to which this was not called before. */
+/* Sends it to those streams of the person that were not greeted before. */
 void hub_greet(struct hub *h, uint64_t person, const struct frame_text *text);
-/* Ends the person's streams with a goodbye: whoever is still allowed to listens again. */
+/* Ends the person's streams with a goodbye; clients that are still allowed connect again. */
 void hub_close(struct hub *h, uint64_t person, const char *reason);
 
 bool hub_has(struct hub *h, uint64_t person);

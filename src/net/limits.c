@@ -90,7 +90,7 @@ static struct shard *shard_of(struct limits *l, uint64_t hash)
     return &l->shards[hash >> 58];
 }
 
-/* A bucket that is not there is full. */
+/* A missing bucket is full. */
 static struct bucket *find(struct shard *shard, unsigned class, uint64_t key, bool make)
 {
     uint64_t words[2] = {(uint64_t) class + 1, key}, hash = hash_of(class, key);

@@ -141,7 +141,7 @@ int connect_unix(const char *path)
     return fd;
 }
 
-/* Removes what an earlier server left behind. False: somebody is there. */
+/* Removes the socket file of an earlier server. False: a server listens on it. */
 static bool clear_path(const char *path)
 {
     struct stat st;
@@ -168,8 +168,7 @@ int listen_unix(const char *path, char why[WHY_MAX])
     if (!clear_path(path) || !unix_address(path, &address, &folder_fd))
         goto failed;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* The mode is set before the file exists, so that there is no moment at which others may enter.
-     */
+    /* The mode is set before the file exists, so that other users never have access. */
     if (fd < 0 || fchmod(fd, 0600) != 0 ||
         bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
         listen(fd, LISTEN_BACKLOG) != 0)

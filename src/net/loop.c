@@ -4,11 +4,11 @@
  * wakes the loop, which takes it whole and turns it round. Ending is the delicate part: a thread
  * may be about to wake a loop that has nothing left to do, and a handler may answer minutes after
  * the loop has ended. So a pusher is counted in `senders` while it touches the loop, the loop waits
- * for that to be zero before it closes its wake handle, and the struct itself is freed by whoever
- * drops the last reference: the server, or the last late answer.
+ * for that to be zero before it closes its wake handle, and the last reference frees the struct:
+ * the server's, or that of the last late answer.
  *
- * Streams for which something waits come by a second stack of the same kind. It needs no such
- * mark at the end: all streams have ended by then, and an ended one leads nobody here. */
+ * Streams for which something waits come by a second stack of the same kind. It needs no such mark
+ * at the end: all streams have ended by then, and an ended stream posts nothing. */
 #include "net/loop.h"
 
 #include <sched.h>
@@ -62,16 +62,26 @@ void loop_recycle_exchange(struct loop *loop, struct exchange *e)
 
 /* ---- answers ---- */
 
+static void complete(struct exchange *e)
+{
+    void (*write)(struct http_exchange * x) = e->x.complete;
+    e->x.complete = NULL;
+    if (write)
+        write(&e->x);
+}
+
 static void take_answer(struct loop *loop, struct exchange *e)
 {
+    complete(e);
     loop->handed_out--;
     conn_answer(e);
 }
 
-/* The loop has ended: nobody is left to send it. */
+/* The loop has ended and sends nothing more. */
 static void drop_late_answer(struct exchange *e)
 {
     struct loop *loop = e->loop;
+    complete(e);
     exchange_free(e);
     loop_unref(loop);
 }
@@ -105,6 +115,12 @@ void http_answer(struct http_exchange *x)
         take_answer(loop, e);
     else
         post_answer(e);
+}
+
+void http_answer_by(struct http_exchange *x, void (*write)(struct http_exchange *x))
+{
+    x->complete = write;
+    http_answer(x);
 }
 
 static void read_inbox(struct loop *loop)
@@ -200,6 +216,7 @@ static void finish(struct loop *loop)
     while (e) {
         struct exchange *next = e->next;
         loop->handed_out--;
+        complete(e);
         exchange_free(e);
         atomic_fetch_sub(&loop->refs, 1); /* never the last: the server holds one */
         e = next;
@@ -208,7 +225,6 @@ static void finish(struct loop *loop)
         sched_yield();
     /* Every stream has ended, so no thread finds this loop through one any more. */
     look_at_streams(loop);
-    frame_unref(loop->heartbeat);
     uv_close((uv_handle_t *)&loop->wake, NULL);
     uv_close((uv_handle_t *)&loop->tick, NULL);
 }
@@ -242,8 +258,8 @@ static void on_tick(uv_timer_t *tick)
         finish(loop);
 }
 
-/* Listening goes on until the first tick: whoever has connected already is not yet accepted, and
- * would be told off in the middle of a request. */
+/* Listens until the first tick: clients that have connected already are not accepted yet, and would
+ * lose their connection in the middle of a request. */
 static void drain(struct loop *loop)
 {
     loop->draining = true;
@@ -319,7 +335,6 @@ enum err loop_new(const struct http_config *config, unsigned index, _Atomic unsi
     CHECK(uv_async_init(&loop->uv, &loop->wake, on_wake) == 0);
     CHECK(uv_timer_init(&loop->uv, &loop->tick) == 0);
     loop->wake.data = loop->tick.data = loop;
-    loop->heartbeat = frame_of_bytes(STR(":\n\n"));
     bool ok = add_listener(loop, listen_fd, false);
     if (!add_listener(loop, control_fd, true) || !ok) {
         loop_stop(loop, 0);

@@ -64,7 +64,6 @@ struct loop {
     size_t body_held;
     size_t unsent;
     struct date_line date;
-    struct frame *heartbeat;
 
     int64_t ticked_ms;
 

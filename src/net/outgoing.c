@@ -1,6 +1,6 @@
-/* One thread drives libcurl's multi interface: it takes what other threads queued, waits for
- * sockets and ends what is finished. Handles and their buffers are used again, so that a request
- * costs no allocation in the long run. */
+/* One thread drives libcurl's multi interface: it takes queued requests, waits for sockets and ends
+ * finished requests. It reuses handles and their buffers, so that a request costs no allocation in
+ * the long run. */
 #include "net/outgoing.h"
 
 #include <curl/curl.h>
@@ -146,8 +146,8 @@ static void set_up(struct request *r)
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_TIMEOUT_MS);
     curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, (long)DNS_KEEP_S);
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_2TLS);
-    /* Over TLS a connection may carry many at a time: better than one more of them. Without TLS,
-     * waiting to find out would put one request behind the other. */
+    /* Over TLS one connection may carry many requests at a time, which beats one more connection.
+     * Without TLS, waiting to find out would put one request behind the other. */
     if (strncmp(r->text.ptr + r->url_at, "https:", 6) == 0)
         curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
 }

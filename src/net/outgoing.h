@@ -1,9 +1,9 @@
-/* Requests to other servers, many at a time, on one thread of its own: what channels and webhooks
- * send with. HTTP/1.1 and HTTP/2, over TLS or not, with connections that are kept and shared.
+/* Requests to other servers, many at a time, on one thread of its own, for channels and webhooks.
+ * HTTP/1.1 and HTTP/2, with and without TLS, over kept and shared connections.
  *
- * Every request has a time limit, every answer a size limit, and there is a limit to what may be
- * under way. What a failure means is told apart, because it decides whether a delivery may be tried
- * again: see outgoing_done. */
+ * Every request has a time limit, every answer a size limit, and the number under way has a limit.
+ * The error says whether the other server can have acted, because that decides whether a delivery
+ * may be tried again: see outgoing_done. */
 #pragma once
 
 #include <stdbool.h>
@@ -32,9 +32,9 @@ struct outgoing_answer {
 /* Called on the client's thread, once; must not block. `answer` ends with the call.
  *   OK              there is an answer, whatever its status
  *   UNAVAILABLE     nothing was sent, or the connection could not be made: it did not happen
- *   UNKNOWN_COMMIT  it was sent, at least in part, and no whole answer came: nobody knows
+ *   UNKNOWN_COMMIT  it was sent, at least in part, and no whole answer came: outcome unknown
  *   TOO_LARGE       the answer's body outgrew its limit; status is set
- *   BAD_INPUT       the URL is none, or of another kind than http and https
+ *   BAD_INPUT       the URL is malformed, or of another kind than http and https
  *   OVERLOADED      too many are under way; called before outgoing_send returns
  *   STOPPING        the client is being freed and it was not sent */
 typedef void (*outgoing_done)(void *ctx, enum err e, const struct outgoing_answer *answer);
@@ -50,7 +50,7 @@ struct outgoing_request {
 
 /* NULL: no thread could be had. */
 struct outgoing *outgoing_new(const struct outgoing_config *config);
-/* Ends what is under way (UNKNOWN_COMMIT, or STOPPING when it was not sent). */
+/* Ends requests under way: UNKNOWN_COMMIT, or STOPPING when nothing was sent. */
 void outgoing_free(struct outgoing *o);
 
 /* Everything in the request is copied. Any thread; never blocks. */

@@ -20,6 +20,20 @@ struct pool {
     struct thread threads[];
 };
 
+/* The lock is held. NULL: none waits. */
+static struct pool_task *pop(struct pool *p)
+{
+    struct pool_task *task = p->first;
+    if (!task)
+        return NULL;
+    p->first = task->next;
+    if (!p->first)
+        p->last = NULL;
+    p->depth--;
+    task->next = NULL;
+    return task;
+}
+
 static void *run_tasks(void *arg)
 {
     struct pool *p = arg;
@@ -27,15 +41,10 @@ static void *run_tasks(void *arg)
     for (;;) {
         while (!p->first && !p->stopping)
             pthread_cond_wait(&p->work, &p->lock);
-        struct pool_task *task = p->first;
+        struct pool_task *task = pop(p);
         if (!task)
             break; /* stopping, and nothing left */
-        p->first = task->next;
-        if (!p->first)
-            p->last = NULL;
-        p->depth--;
         pthread_mutex_unlock(&p->lock);
-        task->next = NULL;
         task->run(task);
         pthread_mutex_lock(&p->lock);
     }
@@ -78,6 +87,16 @@ bool pool_submit(struct pool *p, struct pool_task *task)
     }
     pthread_mutex_unlock(&p->lock);
     return taken;
+}
+
+size_t pool_take(struct pool *p, struct pool_task **tasks, size_t max)
+{
+    size_t n = 0;
+    pthread_mutex_lock(&p->lock);
+    while (n < max && p->first)
+        tasks[n++] = pop(p);
+    pthread_mutex_unlock(&p->lock);
+    return n;
 }
 
 size_t pool_depth(struct pool *p)

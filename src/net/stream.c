@@ -12,7 +12,6 @@
  * whether senders are left (loop.c). */
 #include "net/stream.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -27,9 +26,18 @@ enum { QUEUE_CAP_MIN = 8 };
 /* A goodbye sends clients away for this long, each for a time of its own. */
 enum { BYE_RETRY_MIN_MS = 500, BYE_RETRY_SPREAD_MS = 4500 };
 
+/* The greatest number that was taken of a kind and key. */
+struct newest_key {
+    uint64_t key, kind;
+};
+struct newest {
+    struct newest_key of;
+    int64_t seq;
+};
+
 /* ---- life ---- */
 
-struct stream *stream_new(size_t buffer_max, int64_t lifetime_ms)
+struct stream *stream_new(const struct encoding *encoding, size_t buffer_max, int64_t lifetime_ms)
 {
     CHECK(buffer_max <= UINT32_MAX / 2 && lifetime_ms >= 0);
     struct stream *s = calloc(1, sizeof *s);
@@ -37,6 +45,8 @@ struct stream *stream_new(size_t buffer_max, int64_t lifetime_ms)
     atomic_init(&s->refs, 1);
     s->bytes_max = buffer_max > 0 ? (uint32_t)buffer_max : STREAM_BUFFER_MAX;
     s->lifetime_ms = lifetime_ms;
+    s->encoding = encoding;
+    map_init(&s->newest, sizeof(struct newest), sizeof(struct newest_key));
     pthread_mutex_init(&s->lock, NULL);
     return s;
 }
@@ -60,6 +70,7 @@ void stream_unref(struct stream *s)
     if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
     free_queue(s->queue, s->first, s->end);
+    map_done(&s->newest);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
@@ -70,11 +81,16 @@ void stream_start(struct stream *s, struct http_exchange *x)
     CHECK(!e->stream);
     e->stream = stream_ref(s);
     x->status = 200;
-    x->content_type = STR("text/event-stream");
+    x->content_type = str_of(s->encoding->content_type);
     http_add_header(x, "Cache-Control", "no-store");
     http_add_header(x, "X-Accel-Buffering", "no");
-    buf_printf(&x->out, "retry: %d\n\n", STREAM_RETRY_MS);
+    buf_str(&x->out, str_of(s->encoding->opening));
     http_answer(x);
+}
+
+void stream_await_greeting(struct stream *s)
+{
+    s->awaiting = true;
 }
 
 void stream_begin(struct stream *s, struct loop *loop, struct conn *c)
@@ -162,19 +178,66 @@ static struct waiting *find_same(struct stream *s, const struct frame *f)
     return NULL;
 }
 
-/* Leaves the replaced frame, if any, to the caller: the last reference is not dropped here. */
-static enum stream_outcome put(struct stream *s, struct frame *f, struct frame **replaced)
+/* What leaves the queue while the lock is held: the last reference is dropped after it. */
+struct left {
+    struct frame *replaced;
+    struct waiting *queue;
+    uint32_t first, end;
+};
+
+/* All that waits was said before the greeting. */
+static void take_all(struct stream *s, struct left *left)
+{
+    *left = (struct left){.queue = s->queue, .first = s->first, .end = s->end};
+    for (uint32_t i = s->first; i < s->end; i++)
+        s->bytes -= s->queue[i].frame ? s->queue[i].frame->len : 0;
+    s->queue = NULL;
+    s->first = s->end = s->cap = s->count = 0;
+    map_clear(&s->newest);
+}
+
+static void drop_left(const struct left *left)
+{
+    free_queue(left->queue, left->first, left->end);
+    if (left->replaced)
+        frame_unref(left->replaced);
+}
+
+/* Is it newer than what the client knows? If so it is known from here on. */
+static enum stream_outcome note_number(struct stream *s, const struct frame *f)
+{
+    const struct newest_key of = {f->key, f->kind};
+    struct newest *newest = map_find(&s->newest, &of);
+    if (newest && newest->seq >= f->seq)
+        return STREAM_MERGED;
+    if (!newest && s->newest.count == STREAM_NEWEST_MAX)
+        return STREAM_FULL;
+    if (!newest)
+        newest = map_put(&s->newest, &of, NULL);
+    CHECK(newest); /* some kilobytes at most */
+    newest->seq = f->seq;
+    return STREAM_TAKEN;
+}
+
+static enum stream_outcome put(struct stream *s, struct frame *f, struct left *left)
 {
     if (s->ended || s->closing || s->slow)
         return STREAM_ENDED;
+    if (s->awaiting && f->kind != 0)
+        return STREAM_EARLY;
+    if (f->greeting)
+        take_all(s, left);
+    enum stream_outcome known = f->seq > 0 ? note_number(s, f) : STREAM_TAKEN;
+    if (known != STREAM_TAKEN)
+        return known;
     struct waiting *same = find_same(s, f);
     if (same) {
         if (same->frame->id > f->id)
             return STREAM_MERGED;
-        *replaced = same->frame;
+        left->replaced = same->frame;
         same->frame = NULL;
         s->count--;
-        s->bytes -= (*replaced)->len;
+        s->bytes -= left->replaced->len;
     }
     if (s->count >= STREAM_FRAMES_MAX || f->len > s->bytes_max - s->bytes) {
         s->slow = true;
@@ -184,8 +247,7 @@ static enum stream_outcome put(struct stream *s, struct frame *f, struct frame *
     return same ? STREAM_MERGED : STREAM_TAKEN;
 }
 
-/* Must the loop be told? If so the caller is counted as its sender and has to call
- * loop_post_stream(). */
+/* Must the loop wake? If so the caller counts as its sender and has to call loop_post_stream(). */
 static struct loop *loop_to_wake(struct stream *s)
 {
     if (!s->loop || s->queued || (s->stalled && !s->slow))
@@ -198,28 +260,53 @@ static struct loop *loop_to_wake(struct stream *s)
 
 /* ---- sending ---- */
 
-enum stream_outcome stream_send(struct stream *s, struct frame *f)
+/* The lock is held, and is let go. */
+static enum stream_outcome send_locked(struct stream *s, struct frame *f)
 {
-    struct frame *replaced = NULL;
-    pthread_mutex_lock(&s->lock);
-    enum stream_outcome outcome = put(s, f, &replaced);
-    struct loop *loop = outcome != STREAM_ENDED ? loop_to_wake(s) : NULL;
+    struct left left = {0};
+    enum stream_outcome outcome = put(s, f, &left);
+    struct loop *loop =
+        outcome <= STREAM_SLOW && (s->count > 0 || s->slow) ? loop_to_wake(s) : NULL;
     pthread_mutex_unlock(&s->lock);
     if (loop)
         loop_post_stream(loop, s);
-    if (replaced)
-        frame_unref(replaced);
+    drop_left(&left);
     return outcome;
+}
+
+enum stream_outcome stream_send(struct stream *s, struct frame *f)
+{
+    pthread_mutex_lock(&s->lock);
+    return send_locked(s, f);
+}
+
+enum stream_outcome stream_greet(struct stream *s, struct frame *f)
+{
+    pthread_mutex_lock(&s->lock);
+    if (s->greeted) {
+        pthread_mutex_unlock(&s->lock);
+        return STREAM_MERGED;
+    }
+    s->greeted = true;
+    s->awaiting = false;
+    return send_locked(s, f);
+}
+
+void stream_beat(struct stream *s)
+{
+    struct frame *f = frame_of_bytes(str_of(s->encoding->heartbeat));
+    (void)stream_send(s, f);
+    frame_unref(f);
 }
 
 static struct frame *bye(const struct stream *s, const char *reason)
 {
     char text[128];
+    struct buf out = buf_over(text, sizeof text);
     unsigned retry_ms = BYE_RETRY_MIN_MS + (unsigned)(hash_u64((uintptr_t)s) % BYE_RETRY_SPREAD_MS);
-    int n = snprintf(text, sizeof text, "retry: %u\nevent: bye\ndata: {\"reason\":\"%s\"}\n\n",
-                     retry_ms, reason);
-    CHECK(n > 0 && (size_t)n < sizeof text);
-    return frame_of_bytes((struct str){text, (size_t)n});
+    s->encoding->bye(reason, retry_ms, &out);
+    CHECK(!out.failed);
+    return frame_of_bytes(buf_view(&out));
 }
 
 /* The goodbye goes beyond the limit on what may wait: it is one small frame, and the last. */

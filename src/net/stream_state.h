@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/map.h"
 #include "net/frame.h"
 #include "net/stream.h"
 
@@ -21,7 +22,7 @@ struct stream {
     _Atomic uint32_t refs;
     uint32_t bytes_max;
 
-    pthread_mutex_t lock; /* guards down to `ended` */
+    pthread_mutex_t lock; /* guards down to `newest` */
     struct loop *loop;    /* NULL before its connection is there, and after its end */
     struct waiting *queue;
     uint32_t first, end, cap; /* queue[first … end - 1], of which … */
@@ -31,8 +32,12 @@ struct stream {
     bool stalled;             /* the socket is full: no use in waking the loop */
     bool closing;             /* takes no more and ends when all is out */
     bool slow;                /* ends now */
+    bool awaiting;            /* takes nothing with a kind before its greeting */
+    bool greeted;
     bool ended;
+    struct map newest; /* by kind and key: the greatest number that was taken since the greeting */
 
+    const struct encoding *encoding;
     struct stream *next; /* in that stack */
 
     /* the loop's thread only */
@@ -44,7 +49,7 @@ struct stream {
     struct hub *hub;
     uint64_t person;
     struct stream *hub_next;
-    bool joined, greeted;
+    bool joined;
 };
 
 /* ---- for its connection, on the loop's thread ---- */
@@ -66,6 +71,7 @@ bool stream_looked_at(struct stream *s);
 void stream_take(struct stream *s, struct stream_batch *batch);
 /* So many bytes are out. `stalled`: the rest of them does not fit the socket. */
 void stream_left(struct stream *s, size_t bytes, bool stalled);
+void stream_beat(struct stream *s); /* sends a heartbeat */
 /* Puts the stream on its loop's stack, for when others have had their turn. */
 void stream_wake(struct stream *s);
 

@@ -16,6 +16,11 @@ struct commit {
     struct api *api;
     struct membership *membership; /* NULL: this server is alone */
     struct applied applied;        /* shared: what this hook did while the node leads */
+
+    /* Shared: how many calls of the hook have begun to change the views, and have ended that. */
+    pthread_mutex_t lock;
+    pthread_cond_t has_ended;
+    uint64_t begun, ended;
 };
 
 /* Before the first write: becomes the hook of api->db. */

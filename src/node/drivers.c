@@ -149,7 +149,8 @@ enum err drivers_open_control(const struct settings *s, struct id_gen *ids, stru
 
 static enum err open_redis(const struct settings *s, const char *store_id, struct clock *clock,
                            struct views **views, struct cards **cards,
-                           struct invalidation **invalidation, struct signal **signal, char *why)
+                           struct invalidation **invalidation, struct page_source **page_source,
+                           struct signal **signal, char *why)
 {
     struct redis_config config = {.url = s->views,
                                   .store = store_id,
@@ -163,6 +164,8 @@ static enum err open_redis(const struct settings *s, const char *store_id, struc
     if (!e)
         e = cards_redis_open(&config, cards);
     if (!e)
+        *page_source = page_source_redis_new(*views, *cards);
+    if (!e)
         e = signal_redis_open(&config, signal);
     if (e == ERR_CONFLICT)
         snprintf(why, DRIVERS_WHY_MAX,
@@ -174,11 +177,11 @@ static enum err open_redis(const struct settings *s, const char *store_id, struc
 
 enum err drivers_open_views(const struct settings *s, const char *store_id, struct clock *clock,
                             struct views **views, struct cards **cards,
-                            struct invalidation **invalidation, struct signal **signal,
-                            char why[DRIVERS_WHY_MAX])
+                            struct invalidation **invalidation, struct page_source **page_source,
+                            struct signal **signal, char why[DRIVERS_WHY_MAX])
 {
     if (drivers_are_shared(s))
-        return open_redis(s, store_id, clock, views, cards, invalidation, signal, why);
+        return open_redis(s, store_id, clock, views, cards, invalidation, page_source, signal, why);
     char path[PATH_TEXT_MAX];
     snprintf(path, sizeof path, "%s/" SNAPSHOT_FILE, s->data);
     struct memory_views_config config = {

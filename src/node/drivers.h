@@ -10,6 +10,7 @@
 #include "port/cards.h"
 #include "port/db.h"
 #include "port/invalidation.h"
+#include "port/page_source.h"
 #include "port/signal.h"
 #include "port/views.h"
 
@@ -31,12 +32,13 @@ enum err drivers_open_store(const struct settings *s, int readers, struct id_gen
  * and the word that the views have lost something. */
 enum err drivers_open_control(const struct settings *s, struct id_gen *ids, struct clock *clock,
                               struct db **out, char why[DRIVERS_WHY_MAX]);
-/* `store_id`: whose views these are; shared drivers refuse another store's. *invalidation, which
- * hears of changes to shared ones, is freed after the others; NULL: nobody else changes them. */
+/* `store_id`: the store that the views belong to; shared drivers refuse another store's.
+ * *invalidation, which reports changes to shared views, is freed after the others; NULL: the views
+ * are not shared. *page_source, of shared ones too, is freed before them. */
 enum err drivers_open_views(const struct settings *s, const char *store_id, struct clock *clock,
                             struct views **views, struct cards **cards,
-                            struct invalidation **invalidation, struct signal **signal,
-                            char why[DRIVERS_WHY_MAX]);
+                            struct invalidation **invalidation, struct page_source **page_source,
+                            struct signal **signal, char why[DRIVERS_WHY_MAX]);
 /* Called when work or reports arrive; must not block. */
 typedef void (*drivers_ready)(void *ctx, uint16_t lane);
 enum err drivers_open_bus(const struct settings *s, const char *store_id, const char *node,

@@ -41,7 +41,7 @@ void leadership_set_willing(struct leadership *l, bool willing)
 
 /* ---- lanes, as an operator set them at the leader ---- */
 
-/* All of them: what is not told keeps what a node has. */
+/* All of them: a lane that the row leaves out keeps its present setting. */
 static void read_lanes(struct engine *g, struct lane_override out[LANE_COUNT])
 {
     struct engine_stats stats;

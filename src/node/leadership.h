@@ -1,7 +1,7 @@
 /* Whether this node leads: the lease, its terms, beginning and resigning.
  *
  *   leadership_beat   talks with the store: looks at the lease, takes it when it is free, renews it
- *                     and tells all nodes who leads and how its lanes are set
+ *                     and publishes to all nodes who leads and how its lanes are set
  *   leadership_step   waits for nothing: makes the engine lead or resign as the lease says
  *
  * Each has one caller at a time, and each caller its own thread: a beat that hangs does not keep
@@ -32,7 +32,7 @@ struct leadership {
     _Atomic int64_t held_until_us; /* the lease is ours until then; 0: it is not */
     _Atomic uint64_t held_term;
     _Atomic uint64_t leading_term; /* the engine's */
-    _Atomic uint64_t spent_term;   /* it had to resign in this one: what was noted in it is void */
+    _Atomic uint64_t spent_term;   /* it had to resign in this one: its notes are void */
     pthread_mutex_t lock;          /* of what follows */
     char leader_address[CLUSTER_ADDRESS_MAX];
     uint32_t leader_number;

@@ -1,15 +1,15 @@
 /* The lease: one row, changed only by statements that name the term and the holder they expect.
  *
- * Every change is a single UPDATE (or the first INSERT) whose WHERE says what was seen; a change
- * that finds something else changes nothing and is ERR_CONFLICT. So the faster one has won, and
- * a change whose answer was lost is found by the next look: a row that names this process though it
- * does not know that it holds the lease is free for it, to be taken in a new term.
+ * Every change is a single UPDATE (or the first INSERT) whose WHERE names the row as it was read;
+ * if the row differs, nothing changes and the result is ERR_CONFLICT. So the fastest node wins. A
+ * change whose answer was lost is found by the next look: a row that names this process, though it
+ * does not know that it holds the lease, is free for it, to be taken in a new term.
  *
  * The fence. In a store of one process transactions run one after the other, and looking is enough.
  * In a shared one a look alone would let a transaction of the old term become visible after the new
  * leader has begun to read. So the fence looks FOR KEY SHARE: taking the lease changes the term,
- * which is part of a key, and waits for all that looked; renewing it changes no key and
- * disturbs none. */
+ * which is part of a key, and waits for all that looked; renewing it changes no key and disturbs
+ * none. */
 #include "node/lease.h"
 
 #include <string.h>

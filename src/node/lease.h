@@ -1,13 +1,13 @@
-/* Who leads. A lease is a row in truth: who holds it, in which term, and how often its holder has
- * been heard of. No clocks are compared: a holder renews by counting a beat, and a node that wants
- * the lease watches whether the beat moves. When it has not moved for LEASE_SILENCE_MS of the
- * watcher's own monotonic time, the watcher takes the lease with the next term, in a transaction
- * that demands that term and beat are still what it saw. A holder that could not renew for
- * LEASE_GIVE_UP_MS, counted from the start of its last renewal that succeeded, must consider the
- * lease lost; that is earlier than anybody can take it.
+/* The leader's lease: a row in truth with its holder, its term and a count of beats. No clocks are
+ * compared: a holder renews by counting a beat, and a node that wants the lease watches whether the
+ * beat moves. When it has not moved for LEASE_SILENCE_MS of the watcher's own monotonic time, the
+ * watcher takes the lease with the next term, in a transaction that demands that term and beat are
+ * unchanged. A holder that could not renew for LEASE_GIVE_UP_MS, counted from the start of its last
+ * renewal that succeeded, must consider the lease lost; that is earlier than any other node can
+ * take it.
  *
- * The term is a fence: what a leader writes, it writes in a transaction that begins with
- * lease_fence(), so a leader that was stopped for a while and goes on can change nothing. */
+ * The term is a fence: a leader's transactions begin with lease_fence(), so a leader that was
+ * stopped for a while and continues can change nothing. */
 #pragma once
 
 #include "port/db.h"
@@ -43,7 +43,7 @@ enum err lease_look(struct lease *l, struct db *db, int64_t now_us);
 bool lease_is_held(const struct lease *l, int64_t now_us);
 /* May we try to take it: given back, never held, or silent for too long? */
 bool lease_is_free(const struct lease *l, int64_t now_us);
-/* OK: ours, in a new term. ERR_CONFLICT: somebody else was faster; look again. */
+/* OK: ours, in a new term. ERR_CONFLICT: another node was faster; look again. */
 enum err lease_take(struct lease *l, struct db *db, int64_t now_us);
 /* Counts a beat and publishes `body`. ERR_CONFLICT: it is not ours any more. */
 enum err lease_renew(struct lease *l, struct db *db, const char *body, int64_t now_us);

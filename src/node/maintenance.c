@@ -32,7 +32,7 @@ void maintenance_init(struct maintenance *c, struct api *api)
     c->next_save_us = clock_mono_us(api->clock) + api->settings->snapshot_every_ms * 1000;
 }
 
-/* Retries, replays and rebuilds change the views, and no position tells of it. */
+/* Retries, replays and rebuilds change the views without moving the watermark. */
 static uint64_t repairs(struct maintenance *c)
 {
     struct engine_stats stats;
@@ -169,8 +169,8 @@ static enum err compare_inbox(struct audit *a, struct finding *v)
         return e == ERR_NEEDS_TRUTH || e == ERR_NOT_FOUND ? OK : e;
     struct arena arena;
     arena_init(&arena);
-    e = inbox_page_read(api->views, api->db, a->account, UINT64_MAX, false, INBOX_LIMIT_MAX, &arena,
-                        &a->inbox);
+    e = inbox_page_read(api->views, api->cards, api->db, a->account, UINT64_MAX, false,
+                        INBOX_LIMIT_MAX, &arena, &a->inbox);
     arena_done(&arena);
     v->compared = !e;
     v->same = !e && a->inbox.count == a->groups_expected;
@@ -188,7 +188,7 @@ static enum err compare(struct audit *a, struct finding *feed, struct finding *i
     return a->account ? compare_inbox(a, inbox) : OK;
 }
 
-/* What was written here and, where many nodes write, what the engine took of all of them. */
+/* The writes of this node and, where many nodes write, the events that the engine took from all. */
 static uint64_t movements(struct api *api)
 {
     struct db_stats db;

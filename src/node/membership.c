@@ -168,6 +168,24 @@ uint64_t membership_undone(struct membership *m)
                : 0;
 }
 
+/* Whose workers are there, as far as we know; those of a node that we have not heard of for long
+ * are not. */
+static void share_lanes(struct membership *m)
+{
+    struct cluster_node nodes[NODES_LOOKED_AT];
+    size_t n = node_watch_list(m->watch, nodes, COUNT_OF(nodes));
+    uint32_t self = m->self.shown.number, rank = 0, count = 1;
+    for (size_t i = 0; i < n && i < COUNT_OF(nodes); i++) {
+        const struct cluster_node *o = &nodes[i];
+        if (o->number == self || !(o->roles & ROLE_WORKER) || o->leaving ||
+            o->silent_ms >= CLUSTER_GONE_MS)
+            continue;
+        rank += o->number < self;
+        count++;
+    }
+    engine_share_lanes(m->parts.engine, rank, count);
+}
+
 static void decide_quarantine(struct membership *m, int64_t at_us)
 {
     bool views = atomic_load(&m->views_there), bus = atomic_load(&m->bus_there);
@@ -204,7 +222,7 @@ static enum err beat_node(struct membership *m, int64_t at_us)
                              .undone = stats.undone};
     enum err e = node_beat(m->config.control, &m->self);
     if (e == ERR_CONFLICT) {
-        /* The number is somebody else's by now: nothing may be given an id with it. */
+        /* The number belongs to another node now: no id may be made with it. */
         log_error("another node has this node's number; the server ends",
                   LOG_INT("number", m->self.shown.number));
         _exit(EXIT_FAILURE);
@@ -212,7 +230,9 @@ static enum err beat_node(struct membership *m, int64_t at_us)
     if (e)
         return e;
     atomic_store(&m->beaten_us, at_us);
-    return node_watch_look(m->watch, m->config.control, now_us(m));
+    TRY(node_watch_look(m->watch, m->config.control, now_us(m)));
+    share_lanes(m);
+    return OK;
 }
 
 int64_t membership_beat_step(struct membership *m)

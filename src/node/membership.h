@@ -83,7 +83,7 @@ enum err membership_look_at_views(struct membership *m);
 /* A committed change could not be applied to the views. Returns when no node trusts them any more.
  * Blocking. */
 void membership_views_lost(struct membership *m);
-/* Trusts the views or not, by what was read of them and when. Any thread, often. */
+/* Decides whether to trust the views, by the last reading and its age. Any thread, often. */
 void membership_decide_trust(struct membership *m);
 
 /* Undone events, as the leader last reported. */

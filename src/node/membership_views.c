@@ -50,7 +50,7 @@ static enum err run_look(struct tx *tx, void *arg)
     return views_state_read(tx, &l->lost, &l->loaded);
 }
 
-/* Each load ends the suspicions before it: what is lost since then counts from when it was seen. */
+/* Each load ends the suspicions before it: a later loss counts from when it was noticed. */
 static void note_suspicion(struct membership *m, const struct look *l)
 {
     if (l->lost == l->loaded) {
@@ -74,7 +74,7 @@ static enum err look(struct membership *m, struct look *l)
     return OK;
 }
 
-/* The cards lie beside the views and lose what they lose, and so does what was made of both. */
+/* The cards are lost with the views, and so are the pages made of both. */
 static void suspect_all(struct membership *m, bool suspect)
 {
     views_suspect(m->parts.views, suspect);

@@ -1,14 +1,14 @@
 /* The table of nodes, and one watcher's view of it.
  *
  * A row changes only by statements that name the token in it, so a number has one owner at a time.
- * A node's beat names its start, too: when the same data folder is served by another process (a
- * restart while the old one still hangs, a copied folder), the one that joined first is told at its
- * next beat that the number is not its own any more.
+ * A node's beat names its start, too: when another process serves the same data folder (a restart
+ * while the old one still hangs, a copied folder), the next beat of the process that joined first
+ * fails, because the number is no longer its own.
  *
  * Silence is measured by the watcher: it keeps for each row when it last saw token, start or beat
  * change, by its own monotonic clock. So a watcher that has just begun finds no node silent, and
- * takes no number of another. Each watcher removes rows that were silent for NODE_FORGET_MS; that
- * two do it at a time does no harm, because the row must be as it was seen. */
+ * takes no number of another. Each watcher removes rows that were silent for NODE_FORGET_MS; two of
+ * them may do it at a time, because the row must be unchanged since it was read. */
 #include "node/nodes.h"
 
 #include <pthread.h>
@@ -300,7 +300,7 @@ static enum err run_join(struct tx *tx, void *arg)
         return take_row(tx, j, unused, 0, 0); /* no token is 0 */
     for (size_t i = 0; i < j->free_count; i++) {
         e = take_row(tx, j, j->free[i].number, j->free[i].token, j->free[i].beat);
-        if (e != ERR_CONFLICT) /* it spoke since the watch looked, or somebody was faster */
+        if (e != ERR_CONFLICT) /* it spoke since the watch looked, or another node was faster */
             return e;
     }
     return tx_fail(tx, ERR_OVERLOADED, "all %d numbers of nodes are taken", NODE_MAX);

@@ -29,9 +29,8 @@ struct node {
 struct node_watch;
 struct clock;
 enum err node_join(struct db *db, struct node_watch *watch, struct node *self, int64_t now_us);
-/* Counts a beat with the report and the address. ERR_CONFLICT: the number was given to somebody
- * else.
- */
+/* Counts a beat with the report and the address. ERR_CONFLICT: the number was given to another
+ * node. */
 enum err node_beat(struct db *db, struct node *self);
 enum err node_leave(struct db *db, struct node *self); /* says that it goes; keeps its number */
 

@@ -19,11 +19,12 @@ struct runtime {
     bool shared; /* one node of many */
     struct signal *signal;
     unsigned roles;
-    char store_id[STORE_ID_MAX]; /* shared: what is kept elsewhere is named after it */
+    char store_id[STORE_ID_MAX]; /* shared: names of keys and queues elsewhere contain it */
     struct following_clock time; /* shared: the store's */
     struct db *control;          /* shared: a second handle on the store, for beats and leases */
     struct cluster cluster;      /* shared: what the API knows of the nodes */
     struct membership membership;
+    uint64_t greeted_load; /* the load after which listeners were greeted */
     struct commit commit;
     struct bus *bus;
     struct celebrity_keeper keeper;

@@ -41,6 +41,7 @@ enum {
     DRAIN_POLL_NS = 2 * 1000 * 1000,
     STOP_MS = 60000,
     OUTSIDE_STOP_MS = 30000,
+    DRAWING_THREADS = 2, /* one draws while the other waits for Redis */
     REMOTE_THREADS = 16, /* for blocking reads when every one of them waits for a network */
     EXIT_STORE_FAILED = 70,
 };
@@ -71,7 +72,8 @@ static void fan_out_done(void *ctx, const struct event *e, size_t members, int64
 
 static void work_arrived(void *ctx, uint16_t lane)
 {
-    engine_woken(ctx, lane == ENGINE_REPORTS ? ENGINE_RELAY : ENGINE_WORKERS);
+    engine_woken(ctx,
+                 lane == ENGINE_REPORTS ? ENGINE_RELAY : engine_sleeper_of(lane_rows[lane].pool));
 }
 
 static int reader_threads(const struct runtime *runtime)
@@ -120,7 +122,8 @@ static enum err load_views(struct runtime *runtime, runtime_loading loading, voi
     struct api *api = &runtime->api;
     TRY(runtime->shared ? store_id_read(api->db, runtime->store_id) : OK);
     TRY(drivers_open_views(runtime->settings, runtime->store_id, api->clock, &api->views,
-                           &api->cards, &api->invalidation, &runtime->signal, why));
+                           &api->cards, &api->invalidation, &api->page_source, &runtime->signal,
+                           why));
     if (runtime->shared)
         return OK;
     /* Truth as a whole already tells what the outbox's events did to it. */
@@ -172,6 +175,7 @@ static enum err make_engine(struct runtime *runtime, char *why)
     struct sink_env env = {.db = api->db,
                            .views = api->views,
                            .cards = api->cards,
+                           .signal = runtime->signal,
                            .clock = api->clock,
                            .celebrity_threshold = &runtime->keeper.threshold,
                            .group_pull_threshold = s->group_pull_threshold};
@@ -208,8 +212,6 @@ static void make_live(struct runtime *runtime)
     const struct settings *s = runtime->settings;
     api->live = live_new(&(struct live_config){.db = api->db,
                                                .views = api->views,
-                                               .cards = api->cards,
-                                               .invalidation = api->invalidation,
                                                .signal = runtime->signal,
                                                .clock = api->clock,
                                                .streams_max = (size_t)s->streams_max,
@@ -231,6 +233,8 @@ static enum err make_doors(struct runtime *runtime, char *why)
     runtime->api_made = true;
     api->pool = pool_new((unsigned)reader_threads(runtime), POOL_QUEUE_MAX, "reader");
     api->slow = pool_new(SLOW_THREADS, SLOW_QUEUE_MAX, "slow");
+    if (runtime->shared)
+        api->drawing = pool_new(DRAWING_THREADS, POOL_QUEUE_MAX, "draw");
     if (runtime->shared)
         api->forwarding = pool_new(FORWARD_THREADS, FORWARD_WAITING_MAX, "forward");
     return OK;
@@ -402,6 +406,8 @@ static void free_all(struct runtime *runtime)
         signal_free(runtime->signal);
     if (api->db)
         db_free(api->db);
+    if (api->page_source)
+        page_source_free(api->page_source);
     if (api->views)
         views_free(api->views);
     if (api->cards)
@@ -426,6 +432,7 @@ void runtime_close(struct runtime *runtime, int64_t grace_ms)
     atomic_store(&api->ready, false);
     if (api->http)
         http_server_stop(api->http, grace_ms);
+    pool_free(api->drawing); /* hands on to the next */
     pool_free(api->pool);
     pool_free(api->slow);
     pool_free(api->forwarding);

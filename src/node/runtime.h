@@ -33,7 +33,7 @@ enum err runtime_listen(struct runtime *runtime, const char *host, uint16_t port
                         const char *control_path, char why[300]);
 bool runtime_start_workers(struct runtime *runtime);
 
-/* Answers what is in flight (up to grace_ms), delivers what can be delivered quickly, saves the
+/* Answers requests in flight (up to grace_ms), delivers what can be delivered quickly, saves the
  * views, closes the store and frees everything. */
 void runtime_close(struct runtime *runtime, int64_t grace_ms);
 

@@ -42,6 +42,15 @@ static int64_t keeper_step(struct runtime *r)
     return in_us(r, FOLLOW_US);
 }
 
+/* Views that were lost may have taken signals along that had not arrived. */
+static void greet_after_load(struct runtime *r)
+{
+    uint64_t loaded = atomic_load(&r->membership.loaded);
+    if (loaded != r->greeted_load)
+        live_greet_all(r->api.live);
+    r->greeted_load = loaded;
+}
+
 /* A leader with workers keeps small work to itself. What it kept is in the outbox when it leads no
  * more. */
 static int64_t lead_step(struct runtime *r)
@@ -50,6 +59,7 @@ static int64_t lead_step(struct runtime *r)
     int64_t again_us = leadership_step(&r->membership.leadership);
     bool leads = engine_leads(r->api.engine);
     membership_decide_trust(&r->membership);
+    greet_after_load(r);
     if (leads != led || !leads) {
         bus_local_first_hold(r->bus, leads && (r->roles & ROLE_WORKER));
         if (!leads)
@@ -65,7 +75,7 @@ static int64_t lead_step(struct runtime *r)
 /* name, nodes, role (0: any), leader only, niceness, threads, runner, call */
 /* clang-format off */
 #define STEP_TABLE(X)                                                                              \
-    X(relay,     ANY,    ROLE_RELAY,  false, 0, 1, RUN_RELAY,      engine_relay_step(ENGINE))      \
+    X(relay,     ANY,    ROLE_RELAY,  false, 1, 1, RUN_RELAY,      engine_relay_step(ENGINE))      \
     X(recorder,  ANY,    ROLE_RELAY,  false, 0, 1, RUN_RECORDER,   engine_recorder_step(ENGINE))   \
     X(timers,    ANY,    ROLE_RELAY,  false, 0, 1, RUN_BY_CLOCK,   engine_timer_step(ENGINE))      \
     X(replays,   ANY,    ROLE_RELAY,  false, 5, 1, RUN_REPLAYS,    engine_replay_step(ENGINE))     \
@@ -79,11 +89,13 @@ static int64_t lead_step(struct runtime *r)
     X(keeper,    ANY,    0,           false, 5, 1, RUN_BY_CLOCK,   keeper_step(r))                 \
     X(guard,     ANY,    0,           false, 0, 1, RUN_BY_CLOCK,   guard_step(r))                  \
     X(live,      ANY,    0,           false, 0, 1, RUN_LIVE,       live_step(r->api.live))         \
+    X(signals,   SHARED, 0,           false, 0, 1, RUN_LIVE,                                       \
+      live_receive_step(r->api.live))                                                              \
     X(last_seen, ANY,    0,           false, 5, 1, RUN_BY_CLOCK,                                   \
       auth_last_seen_step(r->api.auth))                                                            \
-    X(deliver,   ANY,    ROLE_WORKER, false, 5, WORKERS, RUN_WORKERS,                              \
+    X(deliver,   ANY,    ROLE_WORKER, false, 5, WORKERS, RUN_VIEWS,                                \
       engine_views_step(ENGINE))                                                                   \
-    X(truth,     ANY,    ROLE_WORKER, false, 5, 1, RUN_WORKERS,    engine_truth_step(ENGINE))      \
+    X(truth,     ANY,    ROLE_WORKER, false, 5, 1, RUN_TRUTH,      engine_truth_step(ENGINE))      \
     X(outside,   ANY,    ROLE_WORKER, false, 0, 1, RUN_OUTSIDE,    engine_outside_step(ENGINE))    \
     X(save,      ALONE,  0,           false, 5, 1, RUN_BY_CLOCK,   maintenance_save_step(KEEP))    \
     X(beat,      SHARED, 0,           false, 0, 1, RUN_MEMBERSHIP, membership_beat_step(MEMBER))   \
@@ -159,10 +171,11 @@ void steps_wake(struct steps *s, enum step_runner who)
     runner_wake(s->runners[who]);
 }
 
-_Static_assert((int)RUN_WORKERS - (int)RUN_RELAY == (int)ENGINE_WORKERS - (int)ENGINE_RELAY &&
-                   (int)RUN_RECORDER - (int)RUN_RELAY == (int)ENGINE_RECORDER - (int)ENGINE_RELAY &&
-                   (int)RUN_REPLAYS - (int)RUN_RELAY == (int)ENGINE_REPLAYS - (int)ENGINE_RELAY &&
-                   (int)RUN_OUTSIDE - (int)RUN_RELAY == (int)ENGINE_OUTSIDE - (int)ENGINE_RELAY,
+_Static_assert((int)ENGINE_RELAY == 0 && (int)RUN_VIEWS - (int)RUN_RELAY == (int)ENGINE_VIEWS &&
+                   (int)RUN_TRUTH - (int)RUN_RELAY == (int)ENGINE_TRUTH &&
+                   (int)RUN_OUTSIDE - (int)RUN_RELAY == (int)ENGINE_OUTSIDE &&
+                   (int)RUN_RECORDER - (int)RUN_RELAY == (int)ENGINE_RECORDER &&
+                   (int)RUN_REPLAYS - (int)RUN_RELAY == (int)ENGINE_REPLAYS,
                "the engine's runners are in the engine's order");
 
 void steps_wake_engine(struct steps *s, enum engine_sleeper who)

@@ -14,10 +14,11 @@ struct runtime;
 enum step_runner {
     RUN_BY_CLOCK, /* nothing wakes them */
     RUN_RELAY,    /* from here on as enum engine_sleeper: the engine wakes them */
-    RUN_WORKERS,
+    RUN_VIEWS,
+    RUN_TRUTH,
+    RUN_OUTSIDE,
     RUN_RECORDER,
     RUN_REPLAYS,
-    RUN_OUTSIDE,
     RUN_LIVE,       /* streams wake them */
     RUN_MEMBERSHIP, /* nothing wakes them, and they go on until everything else has ended */
     RUNNERS

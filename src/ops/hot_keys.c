@@ -120,7 +120,7 @@ static int by_key(const void *a, const void *b)
     return (x->key > y->key) - (x->key < y->key);
 }
 
-/* By what is sure: where nobody is busy, what is doubtful is all there is, and says nothing. */
+/* By the lower bound: on an idle node the rest is error alone and says nothing. */
 static int by_sure(const void *a, const void *b)
 {
     const struct row *x = a, *y = b;

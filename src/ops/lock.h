@@ -1,6 +1,6 @@
-/* The data folder belongs to one process at a time: an flock on DATA/lock, which the kernel gives
- * back however its holder ends, with the holder's process id inside for the message that the next
- * one prints. */
+/* The data folder belongs to one process at a time: an flock on DATA/lock, which the kernel
+ * releases however its holder ends. The file contains the holder's process id, for the message that
+ * the next process prints. */
 #pragma once
 
 #include <stdint.h>

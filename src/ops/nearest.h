@@ -1,4 +1,4 @@
-/* "Did you mean …": the word of a list that is closest to one that somebody typed. */
+/* "Did you mean …": the word of a list that is closest to a mistyped one. */
 #pragma once
 
 #include <stddef.h>

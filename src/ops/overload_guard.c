@@ -1,17 +1,17 @@
 /* The overload guard's levels and its reserve.
  *
  * The disk and the backlog each have a level of their own, because each remembers which limit it
- * passed: a level that was reached lasts until there is a tenth more room than its limit, so that
- * the server does not change its level with every commit. The overload guard's level is the higher
- * of the two.
+ * passed: a level lasts until there is a tenth more room than its limit, so that the server does
+ * not change its level with every commit. The guard's level is the higher of the two.
  *
- * A commit that found no room counts for the disk whatever the file system says of free space
- * (quotas, reserved blocks, lost writes of others): for FULL_LOOKS looks, because once growing
- * writes are refused no commit fails any more, and nothing else would tell that it is still full.
+ * A commit that found no room counts for the disk, whatever the file system says of free space
+ * (quotas, reserved blocks, other processes' writes). It counts for FULL_LOOKS looks: once the
+ * server refuses growing writes no commit fails any more, and nothing else would show that the disk
+ * is still full.
  *
- * The reserve's room never counts as free: while its file is not there the disk counts as having
- * that much less. Otherwise giving up a large reserve would end the very level that it was given up
- * for, and making it again would begin the next. */
+ * The reserve's room never counts as free: while the file is missing, the disk counts as having
+ * that much less. Otherwise releasing a large reserve would end the level that released it, and
+ * making it again would start the next. */
 #include "ops/overload_guard.h"
 
 #include <errno.h>
@@ -77,7 +77,7 @@ static void reserve_make(struct overload_guard *b)
                   posix_fallocate(file, 0, b->config.reserve_bytes) == 0;
     (void)close(file);
     if (!b->reserved)
-        (void)unlink(path); /* a part of it is of no use to anybody, but its room is */
+        (void)unlink(path); /* a partial reserve is useless, but its room is not */
 }
 
 /* What an earlier process or another configuration left. */
@@ -135,7 +135,7 @@ static void look_at_disk(struct overload_guard *b, bool store_full)
     else if (b->full_looks > 0)
         b->full_looks--;
     atomic_store(&b->full, b->full_looks > 0);
-    if (room >= 0) /* else what was known last stands */
+    if (room >= 0) /* else the last known figure stands */
         b->disk_level = level_by_room(b->disk_level, room, b->config.free_bytes);
 }
 

@@ -1,20 +1,20 @@
 /* The overload guard: when the store itself is at risk, work that can wait stops first, then new
- * posts, and reads and deletes go on.
+ * posts; reads and deletes continue.
  *
  *  - Level 0: nothing stops.
  *  - Level 1, when free disk < 2 × --guard-free, or the backlog > half of --guard-backlog: bulk
- *    work stops (replays, rebuilds, imports), and for the disk's sake expansion (the lanes of
- *    large fan-outs).
+ *    work stops (replays, rebuilds, imports), and for the disk's sake expansion (the lanes of large
+ *    fan-outs).
  *  - Level 2, when free disk < --guard-free, or a commit found no room, or the backlog >
  *    --guard-backlog: also writes that make the store grow (posts, comments, sign-ups): 503 with
  *    Retry-After.
  *
- * A level ends when there is a tenth more room than its limit. A backlog never stops expansion:
- * that is what drains it.
+ * A level ends when there is a tenth more room than its limit. A backlog never stops expansion,
+ * because expansion drains it.
  *
- * The reserve: a file of `reserve_bytes` in the data folder, made at start, is given up at level 2
- * for want of disk, so that deletes still find room, and made again when the level is 0. Its room
- * never counts as free, whether the file is there or not. */
+ * The reserve: a file of `reserve_bytes` in the data folder, made at start. Level 2 releases it for
+ * want of disk, so that deletes still find room; level 0 makes it again. Its room never counts as
+ * free, whether the file exists or not. */
 #pragma once
 
 #include <stdatomic.h>

@@ -130,7 +130,7 @@ static void show(struct progress *p, int64_t now_us, bool last)
     int n = p->terminal ? snprintf(line, sizeof(line), "\r%s\033[K%s", text, last ? "\n" : "")
                         : snprintf(line, sizeof(line), "%s\n", text);
     if (n > 0 && write(p->fd, line, (size_t)n) < 0)
-        return; /* nobody looks any more: the work goes on */
+        return; /* stderr is closed: the work continues without a bar */
 }
 
 void progress_init(struct progress *p, const char *label, uint64_t total, enum progress_unit unit)
@@ -161,7 +161,7 @@ void progress_follow(void *ctx, uint64_t done, uint64_t total)
 void progress_done(struct progress *p)
 {
     int64_t now_us = clock_mono_us(clock_system());
-    /* Work that ended before its first line was due needs none, unless somebody watches. */
+    /* Work that ended before its first line was due needs none, except on a terminal. */
     if (p->terminal || now_us - p->began_us >= LINE_US)
         show(p, now_us, true);
 }

@@ -1,5 +1,5 @@
 /* How far a long piece of work is: a bar on a terminal, a line every few seconds otherwise. Both go
- * to stderr, so that stdout stays what the command was asked for. */
+ * to stderr, so that stdout has the command's output alone. */
 #pragma once
 
 #include <stdbool.h>
@@ -26,8 +26,8 @@ void progress_follow(void *ctx, uint64_t done, uint64_t total);
 void progress_done(
     struct progress *p); /* draws the end and leaves the line; also after a failure */
 
-/* What is drawn: fits into `width` columns, NUL-terminated, without a line end. Width 0: no bar,
- * for lines. */
+/* The text of the bar: fits into `width` columns, NUL-terminated, without a line end. Width 0: no
+ * bar, for lines. */
 void progress_render(const struct progress *p, int64_t now_us, unsigned width, char *out,
                      size_t size);
 

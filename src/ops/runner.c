@@ -1,17 +1,18 @@
-/* An event count decides who sleeps. A thread notes the count, runs its step, and sleeps only while
- * the count is still the one it noted before the step: so a wake-up that comes at any moment after
+/* An event count decides when a thread sleeps. A thread notes the count, runs its step, and sleeps
+ * only while the count is still the one it noted before the step: so a wake-up at any moment after
  * the step began leads to another call. The waker raises the count first and looks for sleepers
  * second; a sleeper says that it sleeps first and looks at the count second; with both sequentially
  * consistent one of them sees the other. The kernel's futex compares the count once more when the
  * sleep begins, which closes the last gap.
  *
- * The waker takes the word "asleep" away and wakes everybody, so that only the first of many
- * wake-ups in a row costs a system call: the threads may need a while to get a processor. One that
- * woke by itself leaves the word behind, which costs one call for nothing. */
+ * The waker clears `asleep` and wakes every thread, so that only the first of many wake-ups in a
+ * row costs a system call: the threads may need a while to get a processor. A thread that woke by
+ * itself leaves the flag set, which costs one needless call. */
 #include "ops/runner.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,17 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+
+enum { LONG_SLICE_NS = 100 * 1000 * 1000 }; /* the longest that Linux grants */
+
+/* The kernel's struct sched_attr, which the C library does not declare. */
+struct scheduling {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t slice_ns, deadline_ns, period_ns;
+};
 
 struct runner_thread {
     struct runner *runner;
@@ -35,7 +47,7 @@ struct runner_thread {
 
 struct runner {
     _Atomic uint32_t count; /* of wake-ups */
-    _Atomic bool asleep;    /* somebody may be */
+    _Atomic bool asleep;    /* a thread may sleep */
     _Atomic bool stopping;
     unsigned thread_count;
     struct runner_thread *threads[RUNNER_THREADS_MAX];
@@ -51,15 +63,27 @@ static void sleep_until(struct runner *r, uint32_t seen, int64_t due_us)
                 seen, due_us == INT64_MAX ? NULL : &due, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
+/* The thread gives way to others by its niceness and by a long slice. From Linux 6.12 on, a thread
+ * that wakes up preempts a running one with a longer slice at once. Other running threads, however
+ * nice, keep the processor to the end of their slice, and a request that passes through several
+ * threads would wait for milliseconds (ADR 0022). Both are preferences: a system that refuses them
+ * serves a little less evenly. */
+static void step_back(int nice)
+{
+    id_t self = (id_t)syscall(SYS_gettid);
+    int wanted = getpriority(PRIO_PROCESS, self) + nice;
+    struct scheduling how = {
+        .size = sizeof how, .policy = SCHED_OTHER, .nice = wanted, .slice_ns = LONG_SLICE_NS};
+    if (syscall(SYS_sched_setattr, self, &how, 0) != 0)
+        (void)setpriority(PRIO_PROCESS, self, wanted);
+}
+
 static void *run(void *arg)
 {
     struct runner_thread *t = arg;
     struct runner *r = t->runner;
-    if (t->nice != 0) {
-        id_t self = (id_t)syscall(SYS_gettid);
-        /* Only a preference: a system that refuses it serves a little less evenly. */
-        (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + t->nice);
-    }
+    if (t->nice != 0)
+        step_back(t->nice);
     while (!atomic_load(&r->stopping)) {
         uint32_t seen = atomic_load(&r->count);
         int64_t due_us = t->step(t->ctx);

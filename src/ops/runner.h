@@ -2,8 +2,8 @@
  * to be called again (monotonic µs): now or earlier means at once, INT64_MAX means when woken.
  *
  * runner_wake() makes every step of the runner run at least once more after the call, also when the
- * call came while a step was running: no wake-up is lost. It costs two atomic operations when
- * nobody sleeps. Steps that must not be woken for each other's work belong to different runners. */
+ * call came while a step was running: no wake-up is lost. It costs two atomic operations when no
+ * thread sleeps. Steps that must not wake for each other's work belong to different runners. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,13 +1,13 @@
 /* Reads the settings table from flags, environment and file.
  *
- * Each setting is kept twice: parsed, in its own field, and as it was written (`given`), with where
- * it came from, so that `fantail config` can show exactly what somebody typed. TEXT fields point
- * into `given`, or at the table's default. Sources are read from the weakest to the strongest, so
- * that a later one simply replaces an earlier one; the data folder and the file's name are looked
- * up first, because they say which file to read.
+ * Each setting is kept twice: parsed, in its own field, and as written (`given`), with its source,
+ * so that `fantail config` can show exactly what the operator typed. TEXT fields point into
+ * `given`, or at the table's default. Sources are read from the weakest to the strongest, so that a
+ * later one replaces an earlier one; the data folder and the file's name are looked up first,
+ * because they say which file to read.
  *
- * Every message names the setting, the value, where it came from and what is allowed: somebody will
- * read it at the moment when a server does not start. */
+ * Every message names the setting, the value, its source and the allowed values: an operator reads
+ * it when a server does not start. */
 #include "ops/settings.h"
 
 #include <ctype.h>
@@ -185,7 +185,7 @@ static enum err set_value(struct settings *s, size_t i, const char *value, enum 
     return OK;
 }
 
-/* By its name or by an older one. SETTING_COUNT: there is none. */
+/* By its name or by an older one. SETTING_COUNT: unknown. */
 static size_t find_setting(struct str name)
 {
     for (size_t i = 0; i < SETTING_COUNT; i++)

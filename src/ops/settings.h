@@ -1,6 +1,6 @@
-/* Every setting: its name, type, default, bounds and what it does, in one table. A value comes
- * from a flag (--name), else the environment (FANTAIL_NAME), else the file (name = value), else
- * the default; `fantail config` prints what is in force and from where. */
+/* Every setting: its name, type, default, bounds and meaning, in one table. A value comes from a
+ * flag (--name), else the environment (FANTAIL_NAME), else the file (name = value), else the
+ * default; `fantail config` prints each value in force and its source. */
 #pragma once
 
 #include <stdbool.h>
@@ -64,9 +64,9 @@
     X(max_following, "max-following", NUMBER, "10000", 1, 1000000,                               \
       "accounts one person may follow")                                                          \
     X(lane_concurrency, "lane-concurrency", NUMBER, "10", 1, 1000,                               \
-      "batches at a time in each feed lane")                                                     \
+      "batches at a time in each feed lane, of all nodes together")                              \
     X(lane_rate, "lane-rate", NUMBER, "0", 0, 1000000,                                           \
-      "batches per second in each feed lane; 0: no limit")                                       \
+      "batches per second in each feed lane, of all nodes together; 0: no limit")                \
     X(cleanup_rate, "cleanup-rate", NUMBER, "400", 1, 1000000,                                   \
       "batches per second of the cleanup lane")                                                  \
     X(snapshot_every, "snapshot-every", SPAN, "5m", 1000, 86400000,                              \
@@ -161,9 +161,9 @@ struct settings {
 
 void settings_default(struct settings *s);
 /* Reads flags out of argv (both `--name value` and `--name=value`), the environment and the file
- * (--config FILE, else DATA/fantail.conf when it exists). Leaves what is not a setting in `rest`
+ * (--config FILE, else DATA/fantail.conf when it exists). Leaves other arguments in `rest`
  * (argv-like, NULL-terminated, at most argc entries) for the command to read. On failure `why`
- * names the setting, the value and what is wrong. */
+ * names the setting, the value and the mistake. */
 enum err settings_load(struct settings *s, int argc, char **argv, char **rest, int *rest_count,
                        char why[300]);
 void settings_done(struct settings *s);

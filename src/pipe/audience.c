@@ -1,18 +1,17 @@
-/* Who gets an event, page by page.
+/* The audience of an event, page by page.
  *
  * A fan-out starts in its rule's lane. In a lane that splits the worker that reads the first page
  * sees whether that was all. If not, it delivers nothing there: the fan-out moves to the lanes of
- * large ones (inflight_split). So the small lane spends one page read on a fan-out of any
- * size, no page is read twice for a small one, and what follows in the small
- * lane never waits behind a large audience. The relay needs no look at the
- * views at all. */
+ * large ones (inflight_split). So the small lane spends one page read on a fan-out of any size, no
+ * page is read twice for a small one, and later events in the small lane never wait behind a large
+ * audience. The relay need not ask the views at all. */
 #include <string.h>
 
 #include "base/check.h"
 #include "pipe/state.h"
 
-/* Data stays in truth until somebody asks for it: messages and what is in flight are small, and few
- * events have any. */
+/* Data stays in truth until a sink needs it: messages and inflight slots are small, and few events
+ * have any. */
 struct data_read {
     const struct event *event;
     char *memory;

@@ -50,7 +50,7 @@ void breaker_init(struct breaker *b, int64_t now_us);
 void breaker_done(struct breaker *b);
 
 /* May a delivery begin? Open: true for a probe whose time has come (then *probe; deliver one, and
- * tell its outcome by breaker_count or breaker_unused), else *due_us is lowered to when to ask
+ * report its outcome by breaker_count or breaker_unused), else *due_us is lowered to when to ask
  * again. It stays as it is while a probe is under way and while stopped by hand: then the call that
  * changes the state is what to wake up for. */
 bool breaker_admits(struct breaker *b, int64_t now_us, bool *probe, int64_t *due_us);

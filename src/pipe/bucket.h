@@ -42,7 +42,7 @@ static inline void bucket_init(struct bucket *b, int64_t rate, int64_t parts, in
     b->tokens_millionth = bucket_size(b);
 }
 
-/* What has passed so far counts at the old rate. */
+/* The time until now counts at the old rate. */
 static inline void bucket_set_rate(struct bucket *b, int64_t rate, int64_t now_us)
 {
     bucket_fill(b, now_us);

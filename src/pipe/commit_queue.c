@@ -38,7 +38,8 @@ bool commit_queue_push(struct commit_queue *h, const struct event *e, int64_t no
     } else {
         struct queued_event *slot = &h->slots[pushed & h->mask];
         slot->event = *e;
-        slot->event.card = NULL; /* lives only as long as the commit hook */
+        slot->event.card = NULL; /* these two live only as long as the commit hook */
+        slot->event.data = (struct str){0};
         slot->at_us = now_us;
         if (pushed == popped)
             atomic_store_explicit(&h->front, e->id, memory_order_relaxed);

@@ -2,7 +2,7 @@
  * `dedup_retention` says how long entries are kept. What must hold:
  *  1. A key has one row. Claiming is inserting it: the primary key decides between two claims.
  *  2. A claim is written only while the retention in truth is at least the claimer's (a condition
- *     of the INSERT itself). So nobody forgets it sooner than the claimer was promised.
+ *     of the INSERT itself). So no node forgets it sooner than the claimer was promised.
  *  3. Entries that are older than the last change of the retention are kept for `keep`, the longest
  *     of the retentions that were in force since they were made; the others for `retention`.
  *
@@ -254,7 +254,7 @@ enum err dedup_check_retention(const struct rule *rules, size_t n, int64_t dedup
         snprintf(
             why, WHY_MAX,
             "the duplicate memory%s (dedup-retention %s) is shorter than dead letters are kept "
-            "(retain-dead 0: until somebody decides): re-driving one could repeat what was "
+            "(retain-dead 0: until an operator decides): re-driving one could repeat what was "
             "forgotten; set retain-dead to at most %s",
             of, ours, ours);
     else

@@ -1,9 +1,9 @@
 /* A consumer's durable memory of what it already did, for consumers that ask for one.
  *
  * An entry is claimed before the act and confirmed after it. A claim that was never confirmed means
- * that nobody knows whether the act happened: it is answered DEDUP_UNKNOWN, never acted on again
- * by itself. An act in truth claims, acts and confirms in one transaction, where unknown cannot
- * happen.
+ * that the outcome of the act is unknown: the answer is DEDUP_UNKNOWN, and the engine never repeats
+ * the act by itself. An act in truth claims, acts and confirms in one transaction, where unknown
+ * cannot happen.
  *
  * Nothing is forgotten before its retention is over. When the retention changes, entries from
  * before the change are kept for the longer of both. Forgetting removes the oldest entries first,
@@ -55,9 +55,9 @@ enum err dedup_confirm(struct tx *tx, const char *consumer, const struct dedup_k
 enum err dedup_give_back(struct tx *tx, const char *consumer, const struct dedup_key *key);
 
 /* May the system start like this? Every consumer with a dedup memory must remember at least as long
- * as dead letters are kept (dead_ms; 0: until somebody decides, which no dedup memory outlasts) and
- * as far back as replays reach. ERR_INVALID: `why` says which and by how much, with the numbers.
- * `dedup_ms` is checked also when no rule has a dedup memory yet, except against dead letters
- * without an end. */
+ * as dead letters are kept (dead_ms; 0: until an operator decides, which no dedup memory outlasts)
+ * and as far back as replays reach. ERR_INVALID: `why` says which and by how much, with the
+ * numbers. `dedup_ms` is checked also when no rule has a dedup memory yet, except against dead
+ * letters without an end. */
 enum err dedup_check_retention(const struct rule *rules, size_t n, int64_t dedup_ms,
                                int64_t dead_ms, int64_t replay_ms, char why[300]);

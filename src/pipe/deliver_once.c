@@ -1,10 +1,9 @@
 /* Acting once: the sink, and before it the consumer's dedup memory.
  *
- * An effect in truth is claimed, done and confirmed in one transaction: it
- * happens exactly once. An effect outside is claimed in one transaction, done,
- * and confirmed in another. If the process dies in between, nobody knows
- * whether it happened: the claim says so, and the delivery becomes a dead
- * letter for a person to decide. It is never done again blindly. */
+ * An effect in truth is claimed, done and confirmed in one transaction: it happens exactly once. An
+ * effect outside is claimed in one transaction, done, and confirmed in another. If the process dies
+ * in between, the outcome is unknown: the claim says so, and the delivery becomes a dead letter for
+ * an operator to decide. The engine never repeats it blindly. */
 #include "base/fault.h"
 #include "pipe/state.h"
 
@@ -57,7 +56,7 @@ static enum err run_give_back(struct tx *tx, void *arg)
     return dedup_give_back(tx, a->rule->consumer, &a->key);
 }
 
-/* An operator ordered it although nobody knows whether it happened. */
+/* An operator ordered it although its outcome is unknown. */
 static bool is_ordered_again(const struct acting *a)
 {
     return a->answer == DEDUP_UNKNOWN && a->m->kind == SLOT_FORCED;

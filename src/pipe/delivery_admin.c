@@ -304,7 +304,7 @@ enum err delivery_store_redrive(struct tx *tx, const struct delivery_filter *fil
     return scan(tx, &s, DELIVERY_DEAD, now_ms, redrive);
 }
 
-/* What is parked is given up only when it is meant: by its state, or by its id. */
+/* Parked rows are discarded only when the filter names them: by state or by id. */
 static bool may_discard(const struct scan *s, enum delivery_state state)
 {
     if (state == DELIVERY_PARKED)

@@ -99,7 +99,8 @@ static enum err claim_row(struct ledger *l, const struct stored *d, enum lane la
                           .tries = d->tries,
                           .forced = forced};
     memcpy(out->consumer, d->entry.consumer, sizeof out->consumer);
-    /* The operator's order is for one try: after a crash in the middle of it nobody knows again. */
+    /* The operator's order is for one try: after a crash in the middle of it the outcome is unknown
+     * again. */
     return ledger_change(l, &d->entry,
                          (struct row_change){.to = DELIVERY_RETRYING,
                                              .due_ms = l->now_ms + lease_ms,

@@ -6,9 +6,9 @@
  *
  * Order: of the open rows of one (lane, order_key), by (event, row id), only the first may be
  * tried. Rather than have each transition know its neighbours, each transition touches its key, and
- * order_key() then looks at the key as a whole, in constant time by two indexes: who is first, and
- * who holds the turn (is delayed or retrying). Doing so twice changes nothing, so a full list of
- * keys is simply worked off early.
+ * order_key() then looks at the key as a whole, in constant time by two indexes: the first row, and
+ * the row that has the turn (is delayed or retrying). Doing so twice changes nothing, so a full
+ * list of keys is simply processed early.
  *
  * The one exception to "only the first": a row that is being retried keeps its turn when a lower
  * event of its key is recorded meanwhile, as a replay may do. Two tries of one key at the same time

@@ -1,9 +1,9 @@
-/* What must agree with the rows of the delivery store: the counts, and whose turn it is in each
- * order key. Internal to the delivery_*.c files.
+/* Keeps the counts, and the turn of each order key, in agreement with the rows of the delivery
+ * store. Internal to the delivery_*.c files.
  *
- * A call in the delivery store opens a ledger, tells it of every row that it adds, changes or
- * removes, and ends it. The ledger adds the count changes up in memory and writes each once; and it
- * notes the order keys that were touched and puts each of them in order once, at the end. */
+ * A call in the delivery store opens a ledger, reports every row that it adds, changes or removes,
+ * and ends it. The ledger adds the count changes up in memory and writes each once; and it notes
+ * the order keys that were touched and puts each of them in order once, at the end. */
 #pragma once
 
 #include "pipe/outbox.h"

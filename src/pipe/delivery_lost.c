@@ -1,13 +1,13 @@
-/* What the views lost with their memory, as far as the delivery store did it.
+/* Deliveries by the delivery store whose effect the views lost with their memory.
  *
  * After a restart the views come back as they were saved, at some position, and the relay delivers
- * again what lies above it. But a retry may succeed, and a released event be delivered, long after
- * its own event lies below a saved position: then the save holds nothing of it, and nobody would
- * deliver it again. So whatever is closed by such a success notes in `due_at`, which a closed row
- * does not need, how far everything was settled at that moment. Positions of saves are settled
- * marks, too, taken before the save begins, and they never fall: a note below the position that was
- * loaded means that the save began later and holds the effect. Any other is done once more, which
- * is harmless, because sinks into the views are idempotent.
+ * later events again. But a retry may succeed, and a released event be delivered, long after its
+ * own event lies below a saved position: then the save does not hold its effect, and the relay
+ * would not deliver it again. So a row that such a success closes notes the watermark of that
+ * moment in `due_at`, which a closed row does not need. Positions of saves are watermarks, too,
+ * taken before the save begins, and they never fall: a note below the position that was loaded
+ * means that the save began later and holds the effect. Any other is done once more, which is
+ * harmless, because sinks into the views are idempotent.
  *
  * A closed row does not open: it makes room for a new one, as when it is recorded again. */
 #include "base/check.h"

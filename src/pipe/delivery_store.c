@@ -1,14 +1,14 @@
-/* Writing the delivery store: what the engine reports of deliveries, one batch in one transaction.
+/* Writes the delivery store: the engine's reports of deliveries, one batch in one transaction.
  *
  * The usual case is a page that failed for the first time: one INSERT, which the unique index
- * `deliveries_what` turns into nothing when the page has a row already. Only then is that row
- * read and changed.
+ * `deliveries_what` turns into nothing when the page has a row already. Only then is that row read
+ * and changed.
  *
- * What becomes of a page that is recorded again, by the state of its row:
+ * A page that is recorded again, by the state of its row:
  *  - open: the row takes the new failure. Its tries never fall, and it reaches as far as either of
  *    the two did. A dead row stays dead: only an operator brings it back. A row that is being
- *    retried waits for the word of that try.
- *  - discarded, dropped: nothing. Somebody decided, or the policy did, and a repetition after a
+ *    retried waits for the outcome of that try.
+ *  - discarded, dropped: nothing. An operator decided, or the policy did, and a repetition after a
  *    restart does not undo that.
  *  - done: the failure counts. After a restart events are delivered again because the views lost
  *    what they held, so "it was done once" does not say that it is there now. The closed row does
@@ -22,8 +22,8 @@
  *
  * A row named by its id is changed whatever page it stands at now. When it gets to a page where
  * another row stands, that one's reach is added to it, the other is done (it is covered), and the
- * two change places, so that no row is lost from the record. A late word about a row that is closed
- * or gone means nothing any more. */
+ * two change places, so that no row is lost from the record. A late report on a row that is closed
+ * or gone changes nothing. */
 #include "pipe/delivery_store.h"
 
 #include <stdio.h>
@@ -93,8 +93,8 @@ static uint64_t farther(uint64_t a, uint64_t b)
 }
 
 /* Makes room for the row `s` at another page of its walk; the caller then writes it there. Adds the
- * reach of a row that stood there to *until. False in *may: somebody's positions of another epoch
- * are in the way, so the row stays where it is. */
+ * reach of a row that stood there to *until. False in *may: a row with positions of another epoch
+ * is in the way, so this row stays where it is. */
 static enum err make_room(struct ledger *l, const struct stored *s, unsigned part, uint64_t after,
                           uint64_t epoch, uint64_t *until, bool *may)
 {
@@ -352,9 +352,7 @@ static enum err write_park(struct ledger *l, const struct delivery_record *b, ui
     if (!e && s.entry.state != DELIVERY_RELEASED)
         return OK;
     if (!e) {
-        e = ledger_remove(l, &s.entry);
-        if (e)
-            return e;
+        TRY(ledger_remove(l, &s.entry));
     }
     struct db_rows rows =
         tx_rows(l->tx, "SELECT type, version, payload, state FROM outbox WHERE id = $1",
@@ -433,9 +431,7 @@ static enum err find_free_keys(struct tx *tx, struct delivery_record *records, s
         if (b->order_key == 0)
             continue;
         bool open;
-        enum err e = ledger_key_is_open(tx, lane_name(b->lane), b->order_key, &open);
-        if (e)
-            return e;
+        TRY(ledger_key_is_open(tx, lane_name(b->lane), b->order_key, &open));
         b->key_is_free = !open;
     }
     return OK;

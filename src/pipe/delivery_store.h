@@ -98,7 +98,8 @@ struct claim {
  * parked. Fewer than `max` may come although more are due: ask delivery_store_next_due. */
 enum err delivery_store_claim(struct tx *tx, uint64_t epoch, int64_t now_ms, int64_t lease_ms,
                               struct claim *out, size_t max, size_t *n);
-/* A claim that nobody can try (its consumer has no rule any more): delayed or retrying → dead. */
+/* A claim that no worker can try (its consumer has no rule any more): delayed or retrying → dead.
+ */
 enum err delivery_store_bury(struct tx *tx, uint64_t delivery, const char *reason, int64_t now_ms);
 /* After a restart: whatever was retrying is due now. */
 enum err delivery_store_reopen(struct tx *tx, int64_t now_ms);
@@ -134,7 +135,7 @@ struct delivery_count {
     char lane[16];
     uint64_t states[DELIVERY_STATES];
     /* Event id of the oldest delayed or retrying row; 0: none. A waiting one is behind one of
-     * these, or behind a dead one, and then late only when somebody has decided. */
+     * these, or behind a dead one, and then late only when an operator has decided. */
     uint64_t oldest_open;
 };
 /* One row for each consumer × type × lane that ever had a row; at most `max`. */

@@ -211,8 +211,11 @@ void engine_wake_up(struct engine *g, enum engine_sleeper who)
     _Atomic bool *asleep = &g->asleep[who];
     if (atomic_load(asleep) && atomic_exchange(asleep, false) && g->wake)
         g->wake(g->wake_ctx, who);
-    if (who == ENGINE_WORKERS) /* callers do not know which pool the work is for */
-        engine_wake_up(g, ENGINE_OUTSIDE);
+}
+
+void engine_wake_lane(struct engine *g, enum lane lane)
+{
+    engine_wake_up(g, engine_sleeper_of(lane_rows[lane].pool));
 }
 
 bool engine_may_log(_Atomic int64_t *log_after_us, int64_t now_us)
@@ -315,7 +318,8 @@ void engine_offer(struct engine *g, const struct event *events, size_t n)
 /* Shared, a lane that rests gets nothing from the relay either. */
 static void wake_lanes(struct engine *g)
 {
-    engine_wake_up(g, ENGINE_WORKERS);
+    for (int pool = 0; pool < POOL_COUNT; pool++)
+        engine_wake_up(g, engine_sleeper_of((enum worker_pool)pool));
     if (g->config.shared)
         engine_wake_up(g, ENGINE_RELAY);
 }
@@ -341,7 +345,13 @@ void engine_set_lane(struct engine *g, enum lane lane, uint32_t concurrency, uin
 {
     CHECK(lane < LANE_COUNT);
     lane_gate_set(&g->lanes[lane].gate, lane, concurrency, rate, clock_mono_us(g->env.clock));
-    engine_wake_up(g, ENGINE_WORKERS);
+    engine_wake_lane(g, lane);
+}
+
+void engine_share_lanes(struct engine *g, uint32_t rank, uint32_t nodes)
+{
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        lane_gate_share(&g->lanes[lane].gate, (enum lane)lane, rank, nodes);
 }
 
 void engine_stop_lane(struct engine *g, enum lane lane, bool stop)
@@ -362,7 +372,7 @@ bool engine_lane_is_stopped(struct engine *g, enum lane lane)
     return look.state != BREAKER_CLOSED;
 }
 
-/* Operators of other nodes change the jobs, too, and cannot tell us. */
+/* Operators of other nodes change the jobs, too, without a signal to this one. */
 static int64_t replay_step(struct engine *g)
 {
     int64_t now_us = clock_mono_us(g->env.clock);

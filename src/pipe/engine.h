@@ -48,13 +48,14 @@ struct engine_config {
     uint32_t lane_rate[LANE_COUNT];        /* batches per second; UINT32_MAX: the table's default */
     int64_t retain_settled_ms; /* how long settled events are kept: how far back replays reach */
     int64_t retain_closed_ms;  /* deliveries that ended: done, discarded, dropped, released */
-    int64_t retain_dead_ms;    /* dead letters and parked events; 0: until somebody decides */
+    int64_t retain_dead_ms;    /* dead letters and parked events; 0: until an operator decides */
     int64_t dedup_ms;          /* consumers' duplicate memory */
     int64_t lease_ms;          /* how long a retry may be under way before it is due again */
-    int64_t resend_after_ms;   /* bus not exact, or shared: a message not heard of for so long is
-                                  sent again; 0: never; below: 5 s when shared, else a minute */
-    int64_t poll_every_ms;  /* how often the relay looks for pending rows that it was not told of */
-    int64_t timer_every_ms; /* how often timers are looked at at least */
+    int64_t resend_after_ms;   /* bus not exact, or shared: a message without a report for this
+                                  long is sent again; 0: never; below: 5 s when shared, else a
+                                  minute */
+    int64_t poll_every_ms;     /* how often the relay looks for pending rows that no offer named */
+    int64_t timer_every_ms;    /* how often timers are looked at at least */
     size_t trace_records;
     bool shared;   /* other nodes use the same store, views and bus */
     uint16_t node; /* this one, in reports */
@@ -107,8 +108,8 @@ struct engine_stats {
     uint64_t resent;
     uint64_t late; /* deliveries made below the watermark: retries, released and replayed events */
     uint64_t blocked_keys; /* order keys that wait behind a delivery in the delivery store */
-    /* shared: messages and reports of other terms; outcomes told by other nodes; those of work
-     * items that somebody else had spoken of; work items that only a newer program knows */
+    /* shared: messages and reports of other terms; outcomes reported by other nodes; those of work
+     * items already reported; work items that only a newer program knows */
     uint64_t stale, reports, reports_unmatched, unknown_rules;
     uint64_t timers_fired;  /* since the start, by this node */
     uint64_t outside_calls; /* under way on this node */
@@ -117,13 +118,13 @@ struct engine_stats {
     struct lane_stats lanes[LANE_COUNT];
 };
 
-/* Called on the worker's thread when a live event with an observed rule is delivered and reached
- * anybody. took_us counts from its commit; events found in the table at the start are left out,
+/* Called on the worker's thread when a live event with an observed rule is delivered to at least
+ * one member. took_us counts from its commit; events found in the table at the start are left out,
  * their time says nothing. */
 typedef void (*fan_out_observer)(void *ctx, const struct event *e, size_t members, int64_t took_us);
 
-/* What is given must outlive the engine; the bus is for this engine alone, and freed by the caller
- * after it. */
+/* The arguments must outlive the engine; the bus is for this engine alone, and the caller frees it
+ * afterwards. */
 struct engine *engine_new(const struct engine_config *config, const struct rule *rules,
                           size_t rule_count, struct sink_env env, struct bus *bus);
 void engine_free(struct engine *g);
@@ -133,12 +134,17 @@ void engine_observe(struct engine *g, fan_out_observer observer, void *ctx); /* 
  * something to do: the relay's, every worker's, the delivery store's, the replays'. */
 enum engine_sleeper {
     ENGINE_RELAY,
-    ENGINE_WORKERS,
+    ENGINE_VIEWS, /* the workers of each pool, in the order of enum worker_pool */
+    ENGINE_TRUTH,
+    ENGINE_OUTSIDE,
     ENGINE_RECORDER,
     ENGINE_REPLAYS,
-    ENGINE_OUTSIDE,
     ENGINE_SLEEPERS
 };
+static inline enum engine_sleeper engine_sleeper_of(enum worker_pool pool)
+{
+    return (enum engine_sleeper)((int)ENGINE_VIEWS + (int)pool);
+}
 typedef void (*engine_wake)(void *ctx, enum engine_sleeper who);
 void engine_on_wake(struct engine *g, engine_wake wake, void *ctx);
 
@@ -163,8 +169,9 @@ bool engine_leads(struct engine *g);
  * is covered by this term's saves. */
 uint64_t engine_leading(struct engine *g);
 /* A leader publishes and writes nothing from this moment of the monotonic clock on, until it is
- * moved: when its lease, as last renewed, may be another's. So one that was stopped for a while and
- * goes on does not send work that somebody else orders by now. Never called: for ever. */
+ * moved: when its lease, as last renewed, may be another's. So a leader that was stopped for a
+ * while and continues does not send work that another leader orders by now. Never called: for ever.
+ */
 void engine_lead_until(struct engine *g, int64_t mono_us);
 /* True once a write was refused because another term is in truth, or the views lost what was
  * not saved: resign (and, if the lease is still held, lead again). */
@@ -199,10 +206,12 @@ void engine_pause(struct engine *g, bool paused); /* workers take nothing while 
 void engine_guard(struct engine *g, bool expansion, bool bulk);
 /* concurrency 0, rate UINT32_MAX: the table's default; rate 0: no limit. */
 void engine_set_lane(struct engine *g, enum lane lane, uint32_t concurrency, uint32_t rate);
+/* Shared: this node is the `rank`-th of `nodes` whose workers are there. */
+void engine_share_lanes(struct engine *g, uint32_t rank, uint32_t nodes);
 void engine_stop_lane(struct engine *g, enum lane lane, bool stop); /* by hand; false: opens it */
-/* Somebody else changed the delivery store or released parked events (an operator): look now. */
+/* An operator changed the delivery store or released parked events: look now. */
 void engine_deliveries_changed(struct engine *g);
-/* Somebody created, paused, resumed or cancelled a job: look now. */
+/* An operator created, paused, resumed or cancelled a job: look now. */
 void engine_jobs_changed(struct engine *g);
 
 uint64_t engine_settled_through(struct engine *g);

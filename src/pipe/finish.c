@@ -1,9 +1,9 @@
-/* What is left to do when a work item has left the inflight set with the last of its event: for a
- * retry the recorder writes that it is done, for a released event its outbox row is settled, a
- * replay is told, and of a live event the observer learns how long its fan-out took.
+/* The last steps of an event, when its last work item has left the inflight set: for a retry the
+ * recorder writes that it is done, for a released event its outbox row is settled, a replay gets
+ * its outcome, and of a live event the observer learns how long its fan-out took.
  *
- * What a retry or a released event did to the views lies below positions at which they may have
- * been saved already: the watermark of this moment is noted with it (delivery_lost.c). */
+ * The effect of a retry or a released event on the views lies below positions at which they may
+ * have been saved already: the watermark of this moment is noted with it (delivery_lost.c). */
 #include "base/fault.h"
 #include "pipe/state.h"
 

@@ -1,11 +1,11 @@
-/* For each cell a short ring of samples (when, entered, left) and the last raw numbers; everything
- * that is told is made of these, so the cost is the number of cells and nothing else.
+/* For each cell a short ring of samples (when, entered, left) and the last raw numbers; every
+ * figure is derived from these, so the cost is the number of cells and nothing else.
  *
  * Rates are between the newest sample and the oldest that is at most FRESHNESS_SPAN samples' time
  * old; when sampling itself paused for longer than that, between the newest two. They never reach
  * across counters that went down or a clock that did: there the ring of that cell begins anew.
  *
- * A replay has no target, whatever its rule's is: it is as late as it was asked for. */
+ * A replay has no target, whatever its rule's is: its events are old by intent. */
 #include "pipe/freshness.h"
 
 #include <stdatomic.h>
@@ -140,7 +140,7 @@ static void take_sample(struct cell *c, int64_t now_us)
     c->out = (double)(newest.left - since->left) / seconds;
 }
 
-/* ---- what is told of a cell ---- */
+/* ---- the figures of a cell ---- */
 
 static int64_t target_of(const struct freshness *f, const struct cell *c)
 {
@@ -199,6 +199,15 @@ static void describe(const struct freshness *f, const struct cell *c, struct fre
         .catch_up_ms = catch_up_ms(c),
         .verdict = judge(f, c),
     };
+}
+
+/* Signals are a part of a page's work: what holds for the deliveries of such a rule holds for live
+ * delivery, which is shown as a consumer of its own. */
+static bool has_signals(const struct freshness *f, const struct cell *c)
+{
+    const struct rule *rule = &f->rules[c->raw.rule];
+    return rule->signal && strcmp(rule->consumer, SIGNAL_CONSUMER) != 0 &&
+           !lane_rows[c->raw.lane].replays;
 }
 
 static void add_to_headline(struct freshness_headline *h, const struct freshness_cell *c)
@@ -261,17 +270,22 @@ void freshness_sample(struct freshness *f, const struct cell_raw *cells, size_t 
 void freshness_look(struct freshness *f, struct freshness_cell *out, size_t max, size_t *n,
                     struct freshness_headline *headline)
 {
-    struct freshness_cell told[FRESHNESS_CELLS_MAX];
+    struct freshness_cell told[2 * FRESHNESS_CELLS_MAX];
     struct freshness_headline sum = {0};
     size_t count = 0;
     pthread_mutex_lock(&f->lock);
     for (size_t i = 0; i < f->cell_count; i++) {
-        if (f->cells[i].round == f->round)
-            describe(f, &f->cells[i], &told[count++]);
+        if (f->cells[i].round != f->round)
+            continue;
+        describe(f, &f->cells[i], &told[count++]);
+        add_to_headline(&sum, &told[count - 1]);
+        if (has_signals(f, &f->cells[i])) { /* counted once */
+            told[count] = told[count - 1];
+            told[count].consumer = SIGNAL_CONSUMER;
+            told[count++].late_means = "open streams do not announce it yet";
+        }
     }
     pthread_mutex_unlock(&f->lock);
-    for (size_t i = 0; i < count; i++)
-        add_to_headline(&sum, &told[i]);
     if (headline)
         *headline = sum;
     size_t given = out && max < count ? max : count;

@@ -63,8 +63,10 @@ void freshness_free(struct freshness *f);
 void freshness_sample(struct freshness *f, const struct cell_raw *cells, size_t n, int64_t now_us);
 /* A batch of the rule failed in this lane, whatever becomes of it. Any thread. */
 void freshness_failed(struct freshness *f, uint16_t rule, enum lane lane);
-/* As of the last call of freshness_sample. At most `max` cells, worst first: stopped, behind, late,
- * green, and by age among those. `out` and `n`, or `headline`, may be NULL. Any thread. */
+/* As of the last call of freshness_sample. A rule with signals has another cell, of the consumer
+ * SIGNAL_CONSUMER, with the same numbers; the headline counts it once. At most `max` cells, worst
+ * first: stopped, behind, late, green, and by age among those. `out` and `n`, or `headline`, may be
+ * NULL. Any thread. */
 void freshness_look(struct freshness *f, struct freshness_cell *out, size_t max, size_t *n,
                     struct freshness_headline *headline);
 /* Is anything live that has a target not green? What pauses replays. Any thread, no lock. */

@@ -329,7 +329,7 @@ void inflight_move_item(struct inflight *f, uint32_t item, const struct audience
     struct inflight_slot *s = inflight_slot(f, u->slot);
     add_totals(&s->totals, add);
     note_recovered(s);
-    if (further && s->tries) /* a retry has one work item: nobody else looks at it now */
+    if (further && s->tries) /* a retry has one work item: no other thread looks at it now */
         s->tries = 0;
 }
 
@@ -352,6 +352,7 @@ static void drop_item(struct inflight *f, uint32_t item)
 {
     struct work_item *u = item_at(f, item);
     struct inflight_slot *s = inflight_slot(f, u->slot);
+    item_set_state(f, u, ITEM_READY); /* it runs no more */
     if (u->rule != RULE_NONE) {
         if (is_live(s) && !s->ahead)
             unlink_in_cell(f, item);

@@ -1,27 +1,23 @@
-/* Which work is undone, and from that the low-water watermark: everything that a
- * stored event with an id at or below inflight_through() asked for is delivered
- * or durably in the delivery store.
+/* The undone work, and the watermark that follows from it: every delivery of a stored event with an
+ * id at or below inflight_through() is done or durably in the delivery store.
  *
- * An event under way has a slot. Its work is in work items: a work item is one message's
- * worth, known by (event, rule, part of the audience, position in it). A work item
- * is
+ * An event under way has a slot. Its work is in work items: a work item is one message's worth,
+ * known by (event, rule, part of the audience, position in it). A work item is
  *
  *     READY    to be published by the relay
  *     RUNNING     on the bus or with a worker
  *     FAILED  tried without success, on its way to the delivery store
  *     QUEUED  behind another work item of its order key
- *     BLOCKED    its order key is blocked by a delivery in the delivery store: to be recorded
- * as waiting
+ *     BLOCKED    its order key is blocked by a delivery in the delivery store: to be recorded as
+ * waiting
  *
- * and leaves when it is delivered or in the delivery store. When the last work item has left,
- * so has the event. Because work items have names, a bus may double, lose or reorder
- * messages: what is not out is not worked on again, and what was not heard of
- * for too long is sent again.
+ * and leaves when it is delivered or in the delivery store. When the last work item has left, so
+ * has the event. Because work items have names, a bus may double, lose or reorder messages: an item
+ * that is not running is not worked on again, and one without a report for too long is sent again.
  *
- * Live events are placed in the order of their ids and make the watermark. Others
- * are out of band: retries of deliveries in the delivery store, events of a replay, parked
- * events that were released. They have work items, order and cells like all, and no
- * say in the watermark. */
+ * Live events are placed in the order of their ids and make the watermark. Others are out of band:
+ * retries of deliveries in the delivery store, events of a replay, parked events that were
+ * released. They have work items, order and cells like all, and do not move the watermark. */
 #pragma once
 
 #include <pthread.h>
@@ -130,6 +126,7 @@ struct inflight {
     uint64_t done_seen;                 /* `done` when the relay last asked for room ahead */
     uint64_t undone, done, expanded;    /* live */
     uint64_t out_of_band;
+    uint64_t running[LANE_COUNT]; /* what is RUNNING in the lane; outside: calls at most */
     _Atomic uint64_t lane_items[LANE_COUNT];
 };
 
@@ -226,9 +223,12 @@ enum lane inflight_lane_of_retry(const struct inflight *f, const struct out_of_b
  * over live goes before what was found in the table, three turns to one; and when much of it waits,
  * as after a pause, the newest and the oldest take turns, as long as the newest is fresh. So fresh
  * work does not wait for a backlog, and a backlog does not wait for fresh work. Of one order key at
- * most one work item is ready: that keeps every order. */
-bool inflight_take_ready(struct inflight *f, enum lane lane, int64_t now_us,
+ * most one work item is ready: that keeps every order. At most `at_a_time` run in the lane, or one
+ * that is larger than that. */
+bool inflight_take_ready(struct inflight *f, enum lane lane, int64_t now_us, uint64_t at_a_time,
                          struct bus_message *out);
+/* What runs in the lane, of all nodes together: work items; of a lane for calls, calls at most. */
+uint64_t inflight_running(struct inflight *f, enum lane lane);
 /* It could not be published: ready again, first in its lane. */
 void inflight_give_back(struct inflight *f, const struct bus_message *m);
 /* Work items that were sent before `before_us` and have not left, oldest events
@@ -289,8 +289,8 @@ void inflight_block_key(struct inflight *f, enum lane lane, uint64_t key); /* at
 /* No open row of this key is left in the delivery store. It goes on unless something is
  * blocked behind it. */
 void inflight_unblock_key(struct inflight *f, enum lane lane, uint64_t key);
-/* The delivery store was changed by somebody else: unblocks the keys that are_open()
- * denies. */
+/* Another node or an operator changed the delivery store: unblocks the keys that are_open() denies.
+ */
 void inflight_recheck_keys(struct inflight *f,
                            bool (*is_open)(void *ctx, enum lane lane, uint64_t key), void *ctx);
 

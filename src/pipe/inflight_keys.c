@@ -34,7 +34,7 @@ void inflight_admit(struct inflight *f, uint32_t item)
         return;
     }
     if (inflight_slot(f, u->slot)->ahead) {
-        u->state = ITEM_QUEUED;
+        item_set_state(f, u, ITEM_QUEUED);
         push_back(f, &f->later, item);
         return;
     }
@@ -49,7 +49,7 @@ void inflight_admit(struct inflight *f, uint32_t item)
         key->to_record++;
         inflight_block_item(f, item);
     } else if (key->at_work != ORDER_NONE) {
-        u->state = ITEM_QUEUED;
+        item_set_state(f, u, ITEM_QUEUED);
         push_back(f, &key->queue, item);
     } else {
         key->at_work = item;

@@ -13,6 +13,22 @@ static inline struct work_item *item_at(struct inflight *f, uint32_t item)
     return &f->items[item / INFLIGHT_CHUNK][item % INFLIGHT_CHUNK];
 }
 
+/* Every change of a state goes through here: what runs in a lane is counted by it. */
+static inline uint64_t item_weight(const struct inflight *f, const struct work_item *u)
+{
+    const struct rule *rule = u->rule == RULE_NONE ? NULL : &f->rules[u->rule];
+    return rule && lane_rows[u->lane].pool == POOL_OUTSIDE && rule_walks(rule) ? rule->batch : 1;
+}
+
+static inline void item_set_state(struct inflight *f, struct work_item *u, enum item_state state)
+{
+    if (u->state == ITEM_RUNNING)
+        f->running[u->lane] -= item_weight(f, u);
+    if (state == ITEM_RUNNING)
+        f->running[u->lane] += item_weight(f, u);
+    u->state = (uint8_t)state;
+}
+
 /* ---- getting and freeing, under the lock ---- */
 
 static inline uint32_t get_slot(struct inflight *f)

@@ -16,14 +16,14 @@ void inflight_make_ready(struct inflight *f, uint32_t item)
 {
     struct work_item *u = item_at(f, item);
     bool fresh = inflight_slot(f, u->slot)->fresh;
-    u->state = ITEM_READY;
+    item_set_state(f, u, ITEM_READY);
     push_back(f, fresh ? &f->fresh[u->lane] : &f->ready[u->lane], item);
     f->fresh_count[u->lane] += fresh;
 }
 
 void inflight_block_item(struct inflight *f, uint32_t item)
 {
-    item_at(f, item)->state = ITEM_BLOCKED;
+    item_set_state(f, item_at(f, item), ITEM_BLOCKED);
     push_back(f, &f->blocked, item);
 }
 
@@ -94,14 +94,28 @@ static uint32_t next_ready(struct inflight *f, enum lane lane, int64_t now_us)
     return newest ? pop_back(f, fresh) : pop_front(f, fresh);
 }
 
-bool inflight_take_ready(struct inflight *f, enum lane lane, int64_t now_us,
+static void push_ready_front(struct inflight *f, uint32_t item)
+{
+    struct work_item *u = item_at(f, item);
+    bool fresh = inflight_slot(f, u->slot)->fresh;
+    item_set_state(f, u, ITEM_READY);
+    push_front(f, fresh ? &f->fresh[u->lane] : &f->ready[u->lane], item);
+    f->fresh_count[u->lane] += fresh;
+}
+
+bool inflight_take_ready(struct inflight *f, enum lane lane, int64_t now_us, uint64_t at_a_time,
                          struct bus_message *out)
 {
     pthread_mutex_lock(&f->lock);
     uint32_t item = next_ready(f, lane, now_us);
+    if (item != INFLIGHT_NONE && f->running[lane] > 0 &&
+        f->running[lane] + item_weight(f, item_at(f, item)) > at_a_time) {
+        push_ready_front(f, item);
+        item = INFLIGHT_NONE;
+    }
     if (item != INFLIGHT_NONE) {
         struct work_item *u = item_at(f, item);
-        u->state = ITEM_RUNNING;
+        item_set_state(f, u, ITEM_RUNNING);
         u->sent_us = now_us;
         write_message(f, u, out);
     }
@@ -115,11 +129,8 @@ void inflight_give_back(struct inflight *f, const struct bus_message *m)
     pthread_mutex_lock(&f->lock);
     struct work_item *u = inflight_find_running(f, m, &item);
     if (u) {
-        bool fresh = inflight_slot(f, u->slot)->fresh;
-        u->state = ITEM_READY;
         u->in_hand = false;
-        push_front(f, fresh ? &f->fresh[u->lane] : &f->ready[u->lane], item);
-        f->fresh_count[u->lane] += fresh;
+        push_ready_front(f, item);
     }
     pthread_mutex_unlock(&f->lock);
 }
@@ -216,6 +227,14 @@ size_t inflight_block_ready(struct inflight *f, enum lane lane, size_t max)
 }
 
 /* ---- for others to read ---- */
+
+uint64_t inflight_running(struct inflight *f, enum lane lane)
+{
+    pthread_mutex_lock(&f->lock);
+    uint64_t n = f->running[lane];
+    pthread_mutex_unlock(&f->lock);
+    return n;
+}
 
 uint64_t inflight_through(struct inflight *f)
 {

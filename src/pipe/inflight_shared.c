@@ -1,14 +1,14 @@
-/* Walks that go on elsewhere, and what becomes of a work item whose delivery failed.
+/* Walks that continue on other nodes, and work items whose delivery failed.
  *
- * What a worker of another node did is told by reports, which come late, in another order, twice or
- * never, and a work item that nobody told of for too long is with two workers at a time. So a work
- * item knows whether, and where, its walk was handed on. When its page is delivered and the walk
- * was not handed on at that very spot (the report was lost, was overtaken, or another worker's page
- * ended elsewhere), the work item itself goes on there: at worst a few members are met twice, never
- * is one left out.
+ * Workers of other nodes send reports, which come late, in another order, twice or never, and a
+ * work item without a report for too long is with two workers at a time. So a work item knows
+ * whether, and where, its walk was handed on. When its page is delivered and the walk was not
+ * handed on at that very spot (the report was lost, was overtaken, or another worker's page ended
+ * elsewhere), the work item itself goes on there: at worst a few members are met twice, never is
+ * one left out.
  *
- * A work item that is not RUNNING any more has been spoken of by another worker; what comes after
- * is passed over. */
+ * A work item that is not RUNNING any more has a report from another worker; later ones are
+ * ignored. */
 #include "pipe/inflight_lists.h"
 
 void inflight_clear(struct inflight *f)
@@ -60,7 +60,7 @@ bool inflight_hand_on(struct inflight *f, const struct bus_message *m,
     }
     if (added) {
         uint32_t rest = inflight_add_item(f, u->slot, u->rule, (enum lane)u->lane, cursor, 0);
-        item_at(f, rest)->state = ITEM_RUNNING;
+        item_set_state(f, item_at(f, rest), ITEM_RUNNING);
         item_at(f, rest)->sent_us = now_us;
     }
     pthread_mutex_unlock(&f->lock);
@@ -108,7 +108,7 @@ bool inflight_fail(struct inflight *f, const struct bus_message *m, struct infli
     if (u) {
         struct inflight_slot *s = inflight_slot(f, u->slot);
         const struct inflight_totals *t = &s->totals;
-        u->state = ITEM_FAILED;
+        item_set_state(f, u, ITEM_FAILED);
         atomic_store(&s->failing, true);
         *out = (struct inflight_failure){.tries = s->tries,
                                          .until = until_of(u),
@@ -124,7 +124,7 @@ void inflight_unfail(struct inflight *f, const struct bus_message *m)
     pthread_mutex_lock(&f->lock);
     uint32_t item = inflight_find(f, m, m->cursor.after);
     if (item != INFLIGHT_NONE && item_at(f, item)->state == ITEM_FAILED) {
-        item_at(f, item)->state = ITEM_RUNNING;
+        item_set_state(f, item_at(f, item), ITEM_RUNNING);
         item_at(f, item)->in_hand = false;
     }
     pthread_mutex_unlock(&f->lock);

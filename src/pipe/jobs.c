@@ -142,7 +142,7 @@ enum err job_advance(struct tx *tx, uint64_t id, uint64_t position, const struct
 }
 
 /* The update names the state that was seen: when another transaction was faster, it changes no row
- * and the caller hears what the state is by now. */
+ * and the caller gets the present state. */
 enum err job_set_state(struct tx *tx, uint64_t id, enum job_state state, const char *note,
                        int64_t now_ms)
 {

@@ -23,11 +23,32 @@ void lane_gate_done(struct lane_gate *gate)
     pthread_mutex_destroy(&gate->lock);
 }
 
+static void divide(struct lane_gate *gate, enum lane lane)
+{
+    uint32_t all = gate->concurrency, nodes = gate->nodes;
+    if (nodes > 1 && lane_rows[lane].pool == POOL_VIEWS) {
+        gate->places = all / nodes + (gate->rank < all % nodes);
+        gate->places = gate->places ? gate->places : 1;
+    } else {
+        gate->places = all;
+    }
+}
+
+void lane_gate_share(struct lane_gate *gate, enum lane lane, uint32_t rank, uint32_t nodes)
+{
+    pthread_mutex_lock(&gate->lock);
+    gate->rank = rank;
+    gate->nodes = nodes;
+    divide(gate, lane);
+    pthread_mutex_unlock(&gate->lock);
+}
+
 void lane_gate_set(struct lane_gate *gate, enum lane lane, uint32_t concurrency, uint32_t rate,
                    int64_t now_us)
 {
     pthread_mutex_lock(&gate->lock);
     gate->concurrency = concurrency ? concurrency : lane_rows[lane].concurrency;
+    divide(gate, lane);
     bucket_set_rate(&gate->bucket, rate_of(lane, rate), now_us);
     pthread_mutex_unlock(&gate->lock);
 }
@@ -36,7 +57,7 @@ uint32_t lane_gate_enter(struct lane_gate *gate, int64_t now_us, uint32_t want, 
 {
     pthread_mutex_lock(&gate->lock);
     uint32_t granted = 0;
-    if (gate->busy < gate->concurrency)
+    if (gate->busy < gate->places)
         granted = bucket_take(&gate->bucket, now_us, want, due_us);
     if (granted)
         gate->busy++;
@@ -48,7 +69,7 @@ bool lane_gate_leave(struct lane_gate *gate, uint32_t unused)
 {
     pthread_mutex_lock(&gate->lock);
     CHECK(gate->busy > 0);
-    bool was_full = gate->busy >= gate->concurrency;
+    bool was_full = gate->busy >= gate->places;
     gate->busy--;
     bucket_give_back(&gate->bucket, unused);
     pthread_mutex_unlock(&gate->lock);

@@ -1,15 +1,15 @@
-/* Leading: who of many nodes runs the engine, and what keeps the others, and former leaders, out.
+/* Leading: one of many nodes runs the engine, and fences keep the others, and former leaders, out.
  *
  * A node that does not lead has an engine without state: its workers take work items from the bus
- * and tell the leader what became of them, its other steps do nothing. Beginning to lead reads
- * truth into that state, and only then says so; ending takes it all away again. Nothing of it is
- * handed over: what counts is in truth.
+ * and report the outcomes to the leader, its other steps do nothing. Beginning to lead reads truth
+ * into that state, and only then says so; ending drops it all again. A leader hands nothing over:
+ * truth has all that counts.
  *
- * Two things keep a leader honest that was stopped for a while and goes on without knowing that
- * there is another one. Everything it writes begins with the fence: its term is the one in truth,
- * or nothing happens. And what it says on the bus carries its term, and is not said at all when the
- * time of its lease is over (engine_lead_until): another leader may have put in the delivery store
- * what this one would overtake.
+ * A leader that was stopped for a while may continue without knowing that there is another one. Two
+ * fences hold it back. Every write begins with the check that its term is the one in truth, or
+ * nothing happens. And every message on the bus carries its term, and is not sent at all when the
+ * time of its lease is over (engine_lead_until): another leader may have recorded in the delivery
+ * store what this message would overtake.
  *
  * The views' saves are serialised, because one that says "some of it may be lost" must be the last:
  * a save after it would report that all is well, and what is lost would be settled. */
@@ -182,8 +182,8 @@ static void forget(struct engine *g)
     freshness_sample(g->freshness, NULL, 0, clock_mono_us(g->env.clock));
 }
 
-/* From here on a save tells whether everything since is safe. What was lost before does not
- * matter: whatever is not settled is delivered again. */
+/* From here on a save reports whether everything since is safe. Earlier losses do not matter:
+ * events that are not settled are delivered again. */
 static enum err begin_saving(struct engine *g)
 {
     enum err e = engine_save_views(g);

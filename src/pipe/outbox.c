@@ -12,28 +12,55 @@
 
 /* ---- writing ---- */
 
+enum { ROW_COLUMNS = 4, ROWS_AT_ONCE = 32 };
+
+static const char insert_sql[] =
+    "INSERT INTO outbox (id, type, version, payload) VALUES ($1, $2, $3, $4)";
+
+/* At most ROWS_AT_ONCE of them. */
+static enum err store(struct tx *tx, const struct event *events, size_t n)
+{
+    struct db_value rows[ROWS_AT_ONCE * ROW_COLUMNS];
+    char memory[ROWS_AT_ONCE][EVENT_PAYLOAD_MAX];
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct event *e = &events[i];
+        if (event_keep(e->type) != EVENT_STORED)
+            continue;
+        struct buf payload = buf_over(memory[i], sizeof memory[i]);
+        struct db_value *row = &rows[count++ * ROW_COLUMNS];
+        event_payload(e, &payload);
+        CHECK(!payload.failed);
+        row[0] = DB_I64(e->id);
+        row[1] = DB_TEXT(str_of(event_wire_name(e->type)));
+        row[2] = DB_I64(e->version);
+        row[3] = DB_TEXT(buf_view(&payload));
+    }
+    return tx_exec_each(tx, insert_sql, rows, ROW_COLUMNS, count);
+}
+
+enum err outbox_emit_all(struct tx *tx, struct event *events, size_t n)
+{
+    CHECK(tx->writable);
+    for (size_t i = 0; i < n; i++) {
+        CHECK(events[i].type < EVENT_TYPE_COUNT);
+        if (!events[i].id)
+            events[i].id = id_next(tx->ids);
+        events[i].version = event_version(events[i].type);
+    }
+    for (size_t i = 0; i < n; i += ROWS_AT_ONCE)
+        TRY(store(tx, &events[i], n - i < ROWS_AT_ONCE ? n - i : ROWS_AT_ONCE));
+    for (size_t i = 0; i < n; i++) {
+        if (!event_is_applied_by_data(events[i].type))
+            events[i].data = (struct str){0}; /* it is in the row */
+        event_list_add(&tx->events, &events[i]);
+    }
+    return OK;
+}
+
 enum err outbox_emit(struct tx *tx, struct event e)
 {
-    CHECK(tx->writable && e.type < EVENT_TYPE_COUNT);
-    if (!e.id)
-        e.id = id_next(tx->ids);
-    e.version = event_version(e.type);
-    if (event_keep(e.type) == EVENT_STORED) {
-        char memory[EVENT_PAYLOAD_MAX];
-        struct buf payload = buf_over(memory, sizeof memory);
-        event_payload(&e, &payload);
-        CHECK(!payload.failed);
-        enum err error =
-            tx_exec(tx, "INSERT INTO outbox (id, type, version, payload) VALUES ($1, $2, $3, $4)",
-                    DB_ARGS(DB_I64(e.id), DB_TEXT(str_of(event_wire_name(e.type))),
-                            DB_I64(e.version), DB_TEXT(buf_view(&payload))),
-                    NULL);
-        if (error)
-            return error;
-    }
-    e.data = (struct str){0}; /* it is in the row */
-    event_list_add(&tx->events, &e);
-    return OK;
+    return outbox_emit_all(tx, &e, 1);
 }
 
 /* ---- reading ---- */
@@ -50,9 +77,18 @@ static void read_row(struct db_rows *rows, struct outbox_slice *out)
     struct event *event = &out->events[out->count];
     uint64_t id = db_id(rows, 0);
     enum event_unread unread =
-        event_read(id, db_text(rows, 1), db_i64(rows, 2), db_text(rows, 3), event);
-    if (unread != EVENT_READ)
+        event_read_whole(id, db_text(rows, 1), db_i64(rows, 2), db_text(rows, 3), event);
+    if (unread == EVENT_READ && event_is_applied_by_data(event->type) && event->data.len == 0)
+        unread = EVENT_DAMAGED;
+    if (unread != EVENT_READ) {
         *event = (struct event){.id = id, .type = OUTBOX_UNREADABLE, .value = (int64_t)unread};
+    } else if (event_is_applied_by_data(event->type)) {
+        char *memory = out->data[out->count];
+        memcpy(memory, event->data.ptr, event->data.len);
+        event->data.ptr = memory;
+    } else {
+        event->data = (struct str){0};
+    }
     out->states[out->count++] = (enum outbox_state)db_i64(rows, 4);
 }
 

@@ -16,6 +16,7 @@ enum { OUTBOX_READ_MAX = 128, OUTBOX_RECORDED_MAX = 1024 };
 struct outbox_slice {
     struct event events[OUTBOX_READ_MAX];
     enum outbox_state states[OUTBOX_READ_MAX];
+    char data[OUTBOX_READ_MAX][EVENT_DATA_MAX]; /* of events that are applied by it */
     size_t count;
     struct recorded recorded[OUTBOX_RECORDED_MAX]; /* of these events, when asked for; rising */
     size_t recorded_count;

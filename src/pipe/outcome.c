@@ -1,9 +1,8 @@
 /* Applying outcomes.
  *
  * Everything here is the leader's: it has the inflight set that knows which work items there are,
- * and the delivery store. An outcome of a work item that is not out any more changes nothing:
- * somebody else has spoken of it, or its event has gone its way.
- */
+ * and the delivery store. An outcome of a work item that is not running any more changes nothing:
+ * another worker has reported on it, or its event has ended. */
 #include "pipe/outcome.h"
 
 #include <stdio.h>
@@ -110,12 +109,12 @@ static void leave(struct outcomes *o, const struct bus_message *m, const struct 
 }
 
 /* Publishes what is out in the inflight set already. The relay does it later when the bus cannot
- * now. */
+ * now, or when all nodes together have a limit. */
 static void publish_out(struct engine *g, struct outcomes *o, const struct bus_message *m)
 {
-    bool may = !g->config.shared || outcome_allows(g, m);
+    bool may = !g->config.shared || (outcome_allows(g, m) && !relay_limits(g, (enum lane)m->lane));
     if (may && bus_publish_rest(g->bus, m) == OK) {
-        engine_wake_up(g, ENGINE_WORKERS);
+        engine_wake_lane(g, (enum lane)m->lane);
         return;
     }
     inflight_give_back(&g->inflight, m);
@@ -130,7 +129,7 @@ static struct bus_message rest_of(const struct bus_message *m, uint64_t next)
     return rest;
 }
 
-/* The hopeful way: the continuation first, unless somebody went on there already. */
+/* The optimistic way: the continuation first, unless another worker has continued there already. */
 static void hand_on(struct engine *g, struct outcomes *o, const struct bus_message *m,
                     const struct bus_report *r)
 {

@@ -26,8 +26,8 @@ enum outcome_end {
     OUTCOME_TOLD,     /* the message that brought it is done with */
     OUTCOME_RECORDED, /* the recorder acknowledges the work item's message, if it is on the bus
                        */
-    OUTCOME_NO_ROOM,  /* in the delivery store; nothing happened: tell it again in OUTCOME_AGAIN_US
-                       */
+    OUTCOME_NO_ROOM,  /* in the delivery store; nothing happened: report it again in
+                         OUTCOME_AGAIN_US */
 };
 enum { OUTCOME_AGAIN_US = 50 * 1000 };
 

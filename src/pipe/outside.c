@@ -1,16 +1,16 @@
-/* The pool of what happens outside: requests to other servers, which take their time. Many are
- * under way, none holds a thread or a lock, and what truth must know of them is written for many at
- * once.
+/* The outside pool: requests to other servers, which take their time. Many are under way, none
+ * holds a thread or a lock, and one transaction writes the claims or outcomes of many.
  *
- *     taken from the bus ─ claimed in one transaction ─ begun ─ ended ─ confirmed in another ─ told
+ *     taken from the bus ─ claimed in one transaction ─ begun ─ ended ─ confirmed in another ─ done
  *
  * A claim is durable before its call begins, and a call is confirmed after it ended. A process that
- * dies in between leaves claims of which nobody knows whether they happened: the next try finds
- * that, and the delivery becomes a dead letter for a person to decide (deliver_once.c says the same
- * of one call at a time). A call that certainly did not happen gives its claim back.
+ * dies in between leaves claims of calls whose outcome is unknown: the next try finds that, and the
+ * delivery becomes a dead letter for an operator to decide (deliver_once.c says the same of one
+ * call at a time). A call that certainly did not happen gives its claim back.
  *
- * A message is a page of members, each a call. It is told when all of its calls have ended; if any
- * failed it is tried again as a whole, and the duplicate memory knows which were done.
+ * A message is a page of members, each a call. Its outcome is reported when all of its calls have
+ * ended; if any failed it is tried again as a whole, and the duplicate memory knows which were
+ * done.
  *
  * Only the step touches items, except that a call that ends counts down its item's calls and hands
  * the item back when it was the last. */
@@ -47,7 +47,7 @@ struct outside_item {
     struct audience_cursor cursor;
     enum err error; /* before any call began */
     _Atomic size_t open;
-    size_t places; /* of its lane, until it is told */
+    size_t places; /* of its lane, until its outcome is reported */
     size_t count;
     struct item_call calls[];
 };
@@ -86,7 +86,7 @@ static struct outside_item *take_ended(struct outside *o)
     return list;
 }
 
-/* What is known of a call must be written: it happened, or it did not. */
+/* Writes what is known of a call: it happened, or it did not. */
 static enum err settle_call(struct tx *tx, const struct item_call *c)
 {
     const struct rule *rule = rule_of(c->item);
@@ -317,11 +317,13 @@ static bool take_lane(struct engine *g, enum lane lane, struct outside_item ***l
         return false;
     size_t room = *calls + (concurrency - under_way);
     room = room < CALLS_A_STEP ? room : CALLS_A_STEP;
+    struct outside_item **before = *last;
     uint32_t granted = lane_gate_enter(gate, now_us, probe ? 1 : WORKER_MESSAGES, due_us);
     uint32_t used = granted ? take_messages(g, lane, granted, room, last, calls, now_us) : 0;
     if (granted)
         (void)lane_gate_leave(gate, granted - used);
-    if (probe && used == 0)
+    if (probe &&
+        *last == before) /* a message without a call, such as a duplicate, proves nothing */
         breaker_unused(&g->lanes[lane].breaker);
     int64_t delayed_us = bus_next_due_us(g->bus, (uint16_t)lane);
     *due_us = used == 0 && delayed_us < *due_us ? delayed_us : *due_us;
@@ -391,7 +393,7 @@ void outside_init(struct outside *o)
 
 void outside_done(struct outside *o)
 {
-    /* Calls that are under way will never be heard of. */
+    /* Calls under way end without a report. */
     for (struct outside_item *item = o->newest, *older; item; item = older) {
         older = item->older;
         free(item);

@@ -237,8 +237,8 @@ static void end_entry(struct engine *g, size_t i, int64_t now_us, int64_t now_ms
     if (entry->leaves) {
         bool dropped = b->kind == RECORD_FAIL && b->state == DELIVERY_DROPPED;
         struct inflight_exit x = exit_of(&entry->message, dropped ? EXIT_DROPPED : EXIT_RECORDED);
-        x.at_end = b->until ==
-                   0; /* what is left of the walk is in the delivery store, or another goes on */
+        x.at_end = b->until == 0; /* the rest of the walk is in the delivery store, or another item
+                                     continues it */
         if (inflight_leave(&g->inflight, &x, 1))
             engine_wake_up(g, ENGINE_RELAY);
         if (x.finished)
@@ -330,9 +330,7 @@ static enum err read_open_keys(struct tx *tx, void *arg)
             CHECK(o->keys);
         }
         size_t n;
-        enum err e = delivery_store_open_keys(tx, after, o->keys + o->count, KEYS_A_READ, &n);
-        if (e)
-            return e;
+        TRY(delivery_store_open_keys(tx, after, o->keys + o->count, KEYS_A_READ, &n));
         o->count += n;
         if (n < KEYS_A_READ)
             return OK;
@@ -401,7 +399,7 @@ static void begin_claims(struct engine *g, int64_t now_ms)
         engine_wake_up(g, ENGINE_RELAY);
 }
 
-/* What somebody told us is still to be looked at, and what is told meanwhile as well. */
+/* Changes that were signalled are still to be read, and so are those signalled meanwhile. */
 static void store_failed(struct recorder *b, bool changed, int64_t now_us, const char *message,
                          enum err e)
 {
@@ -457,7 +455,7 @@ static enum err read_next_due(struct tx *tx, void *arg)
     return delivery_store_next_due(tx, arg);
 }
 
-/* Operators of other nodes change the delivery store, too, and cannot tell us. */
+/* Operators of other nodes change the delivery store, too, without a signal to this one. */
 static void look_for_others(struct engine *g, int64_t now_us)
 {
     struct recorder *b = &g->recorder;

@@ -55,7 +55,7 @@ struct recorder {
     int64_t
         others_after_us; /* shared: when what others did to the delivery store is looked for next */
     int64_t save_after_us;    /* … the views could not be saved: what needs that waits */
-    _Atomic bool changed;     /* by somebody else: look, and check the blocked keys */
+    _Atomic bool changed;     /* by another node or an operator: look, and check the blocked keys */
     _Atomic bool nothing_due; /* nothing is delayed or retrying, as of the last commit */
 };
 

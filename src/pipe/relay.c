@@ -4,16 +4,15 @@
  * relay_take.c says where they come from. Now and then the relay looks for rows that are pending
  * below the saved watermark: parked events that were released.
  *
- * A backlog does not hold up what is live: events in the queue above the end of what must be read
- * from the table are taken ahead of it, and join the others when the table is read so far. What
- * keeps an order waits for that (inflight.h): an earlier event of its key may still be in the
+ * A backlog does not hold up live events: the relay takes events in the queue above the part of the
+ * table that it must read ahead of that part, and they join the others when the table is read so
+ * far. Ordered work waits for that (inflight.h): an earlier event of its key may still be in the
  * table.
  *
  * When a lane is full its work items stay ready in the inflight set, and the other lanes go on. A
  * lane that was full is served again when an eighth of what it held has drained. So a flood of
- * cleanup cannot hold up anybody's post. When no slot is free, what is ready for stopped lanes goes
- * to the delivery store; when there is none of that, the relay stops taking: the events wait in the
- * outbox table.
+ * cleanup cannot hold up a post. When no slot is free, ready items of stopped lanes go to the
+ * delivery store; when there are none, the relay stops taking: the events wait in the outbox table.
  */
 #include "base/check.h"
 #include "base/fault.h"
@@ -34,6 +33,8 @@ void relay_init(struct relay *r)
     r->read_after_us = r->poll_after_us = r->log_after_us = INT64_MIN;
     r->ask_after_us = r->moved_us = INT64_MIN;
     atomic_store(&r->looked_us, INT64_MIN);
+    for (int lane = 0; lane < LANE_COUNT; lane++) /* empty: a former leader may have used it up */
+        r->rates[lane].parts = LANE_BURST_PARTS;
 }
 
 /* ---- beginning ---- */
@@ -81,6 +82,7 @@ static bool begin_ahead(struct engine *g)
     if (popped)
         commit_queue_pop(&g->commit_queue, popped);
     if (last != r->ahead) {
+        relay_drop_outdone(g);
         inflight_begin_ahead(&g->inflight, r->starts, r->count, end, last);
         r->ahead_after = end;
         r->ahead = last;
@@ -123,6 +125,7 @@ static bool begin_live(struct engine *g, int64_t now_us, int64_t *due_us)
     size_t max = room < RELAY_BATCH ? room : RELAY_BATCH;
     if (!room || !relay_take(g, max, now_us, due_us))
         return false;
+    relay_drop_outdone(g);
     inflight_begin(&g->inflight, r->starts, r->count, r->taken);
     tell_begun(g);
     if (r->ahead && r->taken >= r->ahead_after)
@@ -158,8 +161,8 @@ static void begin_released(struct engine *g, const struct event *e)
     }
 }
 
-/* Pending rows at or below the watermark: released, or never told of. The next ones
- * when these are settled. */
+/* Pending rows at or below the watermark: released, or never offered. The next ones when these are
+ * settled. */
 static bool poll_table(struct engine *g, int64_t now_us, int64_t *due_us)
 {
     struct relay *r = &g->relay;
@@ -209,9 +212,8 @@ static bool resend(struct engine *g, int64_t now_us)
         /* Within the limit: a lane that does not drain must not grow by this. */
         if (bus_publish(g->bus, &overdue[i]) == OK)
             atomic_fetch_add(&g->resent, 1);
+        engine_wake_lane(g, (enum lane)overdue[i].lane);
     }
-    if (n)
-        engine_wake_up(g, ENGINE_WORKERS);
     if (n == RESEND_A_POLL && g->config.shared) /* a node went with what it had in hand */
         g->relay.poll_after_us = now_us;
     return n > 0;
@@ -247,11 +249,56 @@ static bool lane_rests(struct engine *g, enum lane lane)
                                 atomic_load(&g->lanes[lane].breaker.state) == BREAKER_BY_HAND);
 }
 
+/* A lane's limits are for all nodes together. The leader alone sends work out and hears of its end:
+ * so it sends no more than the rate allows, and in lanes for truth and for calls no more than may
+ * run at a time. (Of views each node has its share of the places: lane.h.) What waits for that is
+ * ready here, where it is counted and keeps its order. */
+struct lane_limits {
+    uint64_t at_a_time;
+    uint32_t rate;
+};
+
+static struct lane_limits limits_of(struct engine *g, enum lane lane)
+{
+    uint32_t concurrency = 0, busy;
+    struct lane_limits limits = {UINT64_MAX, 0};
+    if (!g->config.shared)
+        return limits;
+    lane_gate_look(&g->lanes[lane].gate, &concurrency, &limits.rate, &busy);
+    if (lane_rows[lane].pool != POOL_VIEWS)
+        limits.at_a_time = concurrency;
+    return limits;
+}
+
+bool relay_limits(struct engine *g, enum lane lane)
+{
+    struct lane_limits limits = limits_of(g, lane);
+    return limits.rate > 0 || limits.at_a_time != UINT64_MAX;
+}
+
+/* The lane's next message, within its limits. */
+static bool take_ready(struct engine *g, enum lane lane, const struct lane_limits *limits,
+                       int64_t now_us, int64_t *due_us, struct bus_message *m)
+{
+    struct bucket *rate = &g->relay.rates[lane];
+    if (limits->rate != rate->rate)
+        bucket_set_rate(rate, limits->rate, now_us);
+    if (bucket_take(rate, now_us, 1, due_us) == 0)
+        return false;
+    if (inflight_take_ready(&g->inflight, lane, now_us, limits->at_a_time, m))
+        return true;
+    bucket_give_back(rate, 1);
+    if (limits->at_a_time != UINT64_MAX && inflight_running(&g->inflight, lane) > 0)
+        due_by(due_us, now_us + READY_EVERY_US);
+    return false;
+}
+
 /* Publishes what is ready for the lane, until it is full. True when something was
  * published. */
 static bool serve_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t *due_us)
 {
     uint64_t *held = &g->relay.lane_held[lane];
+    struct lane_limits limits = limits_of(g, lane);
     struct bus_message m;
     int published = 0;
     if (lane_rests(g, lane))
@@ -261,7 +308,7 @@ static bool serve_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t
         return false;
     }
     *held = 0;
-    while (published < PUBLISH_A_LANE && inflight_take_ready(&g->inflight, lane, now_us, &m)) {
+    while (published < PUBLISH_A_LANE && take_ready(g, lane, &limits, now_us, due_us, &m)) {
         FAULT(relay_before_publish);
         if (g->config.shared && suppress(g, &m, now_us)) {
             published++;
@@ -285,8 +332,12 @@ static bool serve_lanes(struct engine *g, int64_t now_us, int64_t *due_us)
     bool published = false;
     if (!engine_may_lead(g)) /* taking may have taken long */
         return false;
-    for (int lane = 0; lane < LANE_COUNT; lane++)
-        published |= serve_lane(g, (enum lane)lane, now_us, due_us);
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        if (!serve_lane(g, (enum lane)lane, now_us, due_us))
+            continue;
+        engine_wake_lane(g, (enum lane)lane);
+        published = true;
+    }
     return published;
 }
 
@@ -298,10 +349,7 @@ static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
     worked |= poll(g, now_us, due_us);
     worked |= !g->config.shared && begin_ahead(g);
     worked |= begin_live(g, now_us, due_us);
-    if (serve_lanes(g, now_us, due_us)) {
-        engine_wake_up(g, ENGINE_WORKERS);
-        worked = true;
-    }
+    worked |= serve_lanes(g, now_us, due_us);
     if (worked && inflight_has_blocked(&g->inflight))
         engine_wake_up(g, ENGINE_RECORDER);
     return worked;

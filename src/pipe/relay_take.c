@@ -3,20 +3,20 @@
  * Live events come through the commit queue, which the commit hook fills. When it was full, the
  * relay claims them from the outbox table by their state, up to the last id known to be offered
  * (never beyond: a row whose commit hook has not run yet must not be fanned out before the views
- * know of it). What the queue holds at or below `taken` was read from the table already and is
- * passed over. After a start the relay reads the table from the position that the views' saved
- * state covers: pending rows for all their rules, settled ones for the rules whose effect was lost
- * with the views' memory, except where the delivery store has the delivery.
+ * know of it). Queued events at or below `taken` were read from the table already and are passed
+ * over. After a start the relay reads the table from the position that the views' saved state
+ * covers: pending rows for all their rules, settled ones for the rules whose effect was lost with
+ * the views' memory, except where the delivery store has the delivery.
  *
- * All of this rests on one writer that gives ids in commit order: watermark.c settles whatever is
- * pending up to the watermark, also a row that this relay was never told of.
+ * All of this rests on one writer that gives ids in commit order: watermark.c settles every pending
+ * row up to the watermark, also one that this relay was never offered.
  *
- * Where many nodes commit (shared), the commit queue is not used: a node is not told of what others
- * commit, and it becomes visible in another order than that of its ids. The leader's relay asks the
- * store for its horizon, below which nothing can appear any more, and reads the table up to there:
- * so it meets all events of all nodes once, in the order of their ids, and the watermark means what
- * it always meant. The node that committed an event brings the views up to date with it; it may
- * have died before it did, so the relay does it once more before the event is begun. */
+ * Where many nodes commit (shared), the commit queue is not used: other nodes' commits are not
+ * offered, and they become visible in another order than that of their ids. The leader's relay asks
+ * the store for its horizon, below which nothing can appear any more, and reads the table up to
+ * there: so it meets all events of all nodes once, in the order of their ids, and the watermark
+ * means what it always meant. The node that committed an event brings the views up to date with it;
+ * it may have died before it did, so the relay does it once more before the event is begun. */
 #include "base/check.h"
 #include "base/id.h"
 #include "base/log.h"
@@ -26,16 +26,17 @@ enum {
     READ_AGAIN_US = 100 * 1000,
     ASK_IDLE_US = 25 * 1000, /* for the horizon, when nothing came for IDLE_AFTER_US */
     IDLE_AFTER_US = 1000 * 1000,
+    OUTDONE_WINDOW = 64,
 };
 
-static void note_unwanted(struct engine *g, const struct event *e, uint16_t rule)
+static void note_unwanted(struct engine *g, const struct event *e, uint16_t rule, const char *why)
 {
     struct relay *r = &g->relay;
     if (r->traced == COUNT_OF(r->trace))
         return;
     r->trace[r->traced++] = (struct trace_record){.event = e->id,
                                                   .at_ms = clock_wall_ms(g->env.clock),
-                                                  .why = g->rules[rule].unwanted_as,
+                                                  .why = why,
                                                   .rule = rule,
                                                   .kind = TRACE_UNWANTED,
                                                   .lane = (uint8_t)g->rules[rule].lane};
@@ -50,8 +51,8 @@ uint32_t relay_wanted_by(struct engine *g, const struct event *e)
         const struct rule *rule = &g->rules[index];
         if (!rule->wants || rule->wants(e))
             mask |= UINT32_C(1) << i;
-        else
-            note_unwanted(g, e, index);
+        else if (rule->unwanted_as)
+            note_unwanted(g, e, index, rule->unwanted_as);
     }
     return mask;
 }
@@ -86,6 +87,40 @@ static bool was_parked(const struct event *e, const struct outbox_slice *slice)
     return false;
 }
 
+/* Of the events of one actor in this batch the last stands for the others, where a rule says so. A
+ * burst comes together, and comes from one place: what lies far back is delivered for itself. */
+static void outdo_earlier(struct engine *g, const struct event *e, uint32_t mask)
+{
+    struct relay *r = &g->relay;
+    for (uint16_t i = 0; i < g->rules_on_count[e->type]; i++) {
+        const struct rule *rule = &g->rules[g->rules_on[e->type][i]];
+        uint32_t bit = UINT32_C(1) << i;
+        size_t left = rule->outdone_as && (mask & bit) ? OUTDONE_WINDOW : 0;
+        for (size_t at = r->count; left > 0 && at > 0; left--) {
+            struct inflight_start *earlier = &r->starts[--at];
+            if (earlier->event.type == e->type && earlier->event.actor == e->actor &&
+                (earlier->wanted & bit)) {
+                earlier->wanted &= ~bit;
+                note_unwanted(g, &earlier->event, g->rules_on[e->type][i], rule->outdone_as);
+                break; /* it has outdone those before it */
+            }
+        }
+    }
+}
+
+void relay_drop_outdone(struct engine *g)
+{
+    struct relay *r = &g->relay;
+    size_t kept = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        if (r->starts[i].wanted || r->starts[i].unreadable)
+            r->starts[kept++] = r->starts[i];
+        else
+            atomic_fetch_add_explicit(&g->events_unwanted, 1, memory_order_relaxed);
+    }
+    r->count = kept;
+}
+
 /* Notes an event for this step's batch, unless no rule wants it. */
 void relay_consider(struct engine *g, const struct event *e, int64_t started_us, uint32_t mask,
                     bool fresh)
@@ -103,6 +138,7 @@ void relay_consider(struct engine *g, const struct event *e, int64_t started_us,
         return;
     }
     start->rules = g->rules_on[e->type];
+    outdo_earlier(g, e, mask);
     if (e->id <= r->recovered && r->found[e->type] > 0)
         r->found[e->type]--;
     atomic_fetch_add_explicit(&g->taken[e->type], 1, memory_order_relaxed);
@@ -148,15 +184,17 @@ static void end_recovery(struct engine *g)
     }
 }
 
-/* Shared: the views know of these events before anybody else does. */
+/* Shared: applies these events to the views before any delivery. Their data stays with the slice:
+ * the events go on without it. */
 enum err relay_apply_slice(struct engine *g)
 {
-    const struct outbox_slice *slice = &g->relay.slice;
+    struct outbox_slice *slice = &g->relay.slice;
     struct event readable[OUTBOX_READ_MAX];
     size_t n = 0;
     for (size_t i = 0; i < slice->count; i++) {
         if (slice->events[i].type < EVENT_TYPE_COUNT)
             readable[n++] = slice->events[i];
+        slice->events[i].data = (struct str){0};
     }
     return g->config.shared && g->apply && n ? g->apply(g->apply_ctx, readable, n) : OK;
 }
@@ -171,7 +209,7 @@ static enum err read_table(struct engine *g, bool again, uint64_t through, size_
     return outbox_read(g->env.db, what, r->taken, through, max, &r->slice);
 }
 
-/* What was read up to the horizon is all there is for now. */
+/* Everything up to the horizon has been read. */
 static void note_look(struct engine *g, int64_t now_us)
 {
     struct relay *r = &g->relay;

@@ -1,21 +1,20 @@
 /* The replays' runner: walks the outbox for every running job and hands what matches to the engine.
  *
- * One caller steps it; the engine tells it outcomes from its own threads. What both touch (which
- * jobs there are, their windows, what they are allowed) is behind one lock, which is never held
- * over SQL or a call of the host: the host may tell an outcome from inside begin.
+ * One caller steps it; the engine reports outcomes from its own threads. One lock guards what both
+ * touch (the jobs, their windows, their permissions); it is never held over SQL or a call of the
+ * host: the host may report an outcome from inside begin.
  *
  * What must hold:
  *  1. Events of a job are begun in the order of their ids, each once in the life of a slot.
- *  2. The saved position never passes an event that is begun and not told; position and counts are
- *     saved in one transaction and speak of the same events. So after a crash at any moment the job
- *     goes on with what it has not saved, at most one window, and its counts are right.
- *  3. The jobs' table decides whether a job runs. Operators change it there and poke; this file
- *     notices at the next step, or when a save finds that the job is not running any more. A job
- *     that was paused begins nothing more, and its slot is given up when its window is empty and
- *     saved. A job that was cancelled or ended is forgotten at once.
+ *  2. The saved position never passes an event that is begun and has no outcome; position and
+ *     counts are saved in one transaction and speak of the same events. So after a crash at any
+ *     moment the job goes on with what it has not saved, at most one window, and its counts are
+ *     right.
+ *  3. The jobs' table decides whether a job runs. Operators change it there and poke; the next step
+ *     notices (replay_jobs.c), or a save finds that the job is not running any more. A job that was
+ *     paused begins nothing more, and its slot is given up when its window is empty and saved. A
+ *     job that was cancelled or ended is forgotten at once.
  *  4. A save whose outcome is unknown is looked up before the next one, never repeated blindly. */
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,80 +22,14 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/sync.h"
-#include "pipe/bucket.h"
-#include "pipe/replay_walk.h"
-#include "pipe/replay_window.h"
+#include "pipe/replay_state.h"
 
 enum {
-    ROWS_A_READ = 256,
-    JOBS_KNOWN = 64,       /* the newest jobs, whose allowed channels are remembered */
     BEGIN_A_STEP = 32,     /* events of one job: the others have their turn */
-    BURST_PARTS = 10,      /* a bucket holds a tenth of a second */
-    RATE_MAX = 1000000,    /* more is no limit that anybody would notice */
     ROOM_AGAIN_US = 10000, /* the engine had no room */
 };
 
-#define SECOND_US    INT64_C(1000000)
 #define LOG_AGAIN_US (10 * SECOND_US)
-
-struct slot {
-    uint64_t job;  /* 0: free */
-    bool stopping; /* paused */
-    struct replay_spec spec;
-    uint64_t last;
-
-    /* The step's alone: the walk, */
-    uint64_t read_to; /* rows up to here were read */
-    bool read_all;
-    struct replay_found found[ROWS_A_READ];
-    size_t found_at, found_count;
-    uint64_t walked; /* everything up to here was begun or passed over */
-
-    /* what the table knows, */
-    uint64_t saved;
-    int64_t save_due_us; /* the next save by time */
-    bool save_failed;    /* and is not tried before that */
-    uint64_t unsure;     /* the position of a save whose outcome is not known; 0: none */
-    struct job_counts unsure_counts;
-    char note[JOB_NOTE_MAX];  /* while it does not rest */
-    char shown[JOB_NOTE_MAX]; /* as it is in the table */
-
-    /* and the rate. */
-    struct bucket bucket;
-
-    /* Behind the lock, like `job`, which the step alone writes. */
-    struct replay_window window;
-};
-
-struct grant {
-    uint64_t job;
-    struct replay_spec spec;
-};
-
-struct replays {
-    struct db *db;
-    struct clock *clock;
-    const struct rule *rules;
-    size_t rule_count;
-    struct replay_host host;
-    _Atomic bool poked;
-
-    pthread_mutex_t lock;
-    struct slot slots[JOBS_OPEN_MAX];
-    struct grant grants[JOBS_KNOWN];
-    size_t grant_count;
-
-    /* The step's alone. */
-    size_t turn; /* whose turn it is first */
-    const char *rest;
-    int64_t rest_until_us, look_after_us, log_after_us;
-    struct job open[JOBS_OPEN_MAX], newest[JOBS_KNOWN];
-    size_t open_count, newest_count;
-    struct grant fresh[JOBS_KNOWN];
-};
-
-static const char late_note[] = "live freshness is over its target";
-static const char guard_note[] = "the store is at risk";
 
 struct replays *replays_new(struct db *db, struct clock *clock, const struct rule *rules,
                             size_t rule_count, struct replay_host host)
@@ -109,7 +42,7 @@ struct replays *replays_new(struct db *db, struct clock *clock, const struct rul
     r->rule_count = rule_count;
     r->host = host;
     lock_init_spinning(&r->lock);
-    atomic_store(&r->poked, true); /* what was running before the start goes on */
+    atomic_store(&r->poked, true); /* jobs that ran before the start continue */
     return r;
 }
 
@@ -136,14 +69,13 @@ void replays_poke(struct replays *r)
     r->host.wake(r->host.ctx);
 }
 
-static enum err write(struct replays *r, tx_fn run, void *arg)
+enum err replays_write(struct replays *r, tx_fn run, void *arg)
 {
     return r->host.write ? r->host.write(r->host.ctx, run, arg) : db_write(r->db, run, arg, NULL);
 }
 
-/* Logs a failure, unless one was logged a moment ago. */
-static void complain(struct replays *r, int64_t now_us, const char *message, uint64_t job,
-                     enum err e)
+void replays_complain(struct replays *r, int64_t now_us, const char *message, uint64_t job,
+                      enum err e)
 {
     if (now_us < r->log_after_us || e == ERR_STOPPING)
         return;
@@ -158,20 +90,11 @@ static int64_t earlier(int64_t a, int64_t b)
 
 /* ---- what the engine says ---- */
 
-static struct slot *slot_of(struct replays *r, uint64_t job)
-{
-    for (size_t i = 0; i < JOBS_OPEN_MAX; i++) {
-        if (r->slots[i].job == job)
-            return &r->slots[i];
-    }
-    return NULL;
-}
-
 /* The step is woken when half a window is free, not for every event: each time it begins some. */
 void replays_told(struct replays *r, uint64_t job, uint64_t event, const struct job_counts *what)
 {
     pthread_mutex_lock(&r->lock);
-    struct slot *s = job != 0 ? slot_of(r, job) : NULL;
+    struct replay_slot *s = job != 0 ? replays_slot(r, job) : NULL;
     bool wake = false;
     if (s) {
         uint32_t before = s->window.count;
@@ -197,164 +120,11 @@ bool replays_allow(struct replays *r, uint64_t job, const struct rule *rule)
     return allowed;
 }
 
-/* ---- which jobs there are ---- */
-
-static bool is_rest_note(const char *note)
-{
-    return strcmp(note, late_note) == 0 || strcmp(note, guard_note) == 0;
-}
-
-static bool is_replay(const struct job *job)
-{
-    return strcmp(job->kind, "replay") == 0;
-}
-
-static int64_t rate_of(const struct job *job)
-{
-    int64_t rate = job->rate < 0 ? REPLAY_RATE_DEFAULT : job->rate;
-    return rate < RATE_MAX ? rate : RATE_MAX;
-}
-
-static enum err read_jobs(struct tx *tx, void *arg)
-{
-    struct replays *r = arg;
-    TRY(job_list(tx, true, UINT64_MAX, r->open, JOBS_OPEN_MAX, &r->open_count));
-    return job_list(tx, false, UINT64_MAX, r->newest, JOBS_KNOWN, &r->newest_count);
-}
-
-struct refusal {
-    uint64_t job;
-    const char *why;
-    int64_t now_ms;
-};
-
-static enum err run_refusal(struct tx *tx, void *arg)
-{
-    const struct refusal *x = arg;
-    return job_set_state(tx, x->job, JOB_FAILED, x->why, x->now_ms);
-}
-
-/* A job whose spec means nothing to this program, perhaps after an upgrade: it fails, with why. */
-static void refuse(struct replays *r, const struct job *job, const char *why, int64_t now_us)
-{
-    struct refusal x = {.job = job->id, .why = why, .now_ms = clock_wall_ms(r->clock)};
-    enum err e = write(r, run_refusal, &x);
-    if (!e || e == ERR_CONFLICT)
-        return;
-    complain(r, now_us, "a replay that cannot run could not be marked as failed", job->id, e);
-    r->look_after_us = now_us + SECOND_US; /* once more */
-    atomic_store(&r->poked, true);
-}
-
-static void take_up(struct replays *r, const struct job *job, int64_t now_us)
-{
-    char why[200];
-    struct replay_spec spec;
-    struct slot *s = slot_of(r, 0);
-    if (!s)
-        return; /* as many as may be open are */
-    if (replay_spec_parse(str_of(job->spec), r->rules, r->rule_count, &spec, why)) {
-        refuse(r, job, why, now_us);
-        return;
-    }
-    uint64_t after, last;
-    replay_range(&spec, INT64_MAX, &after, &last);
-    pthread_mutex_lock(&r->lock);
-    *s = (struct slot){
-        .job = job->id,
-        .spec = spec,
-    };
-    bucket_init(&s->bucket, rate_of(job), BURST_PARTS, now_us);
-    s->last = job->last < last ? job->last : last;
-    s->walked = s->read_to = s->saved = job->position > after ? job->position : after;
-    s->save_due_us = now_us + SECOND_US;
-    snprintf(s->shown, sizeof s->shown, "%s", job->note);
-    if (!is_rest_note(job->note))
-        snprintf(s->note, sizeof s->note, "%s", job->note);
-    pthread_mutex_unlock(&r->lock);
-}
-
-static void give_up(struct replays *r, struct slot *s)
-{
-    pthread_mutex_lock(&r->lock);
-    s->job = 0;
-    pthread_mutex_unlock(&r->lock);
-}
-
-static void match_slots(struct replays *r, int64_t now_us)
-{
-    for (size_t i = 0; i < JOBS_OPEN_MAX; i++) {
-        struct slot *s = &r->slots[i];
-        const struct job *job = NULL;
-        for (size_t k = 0; k < r->open_count && s->job != 0; k++)
-            job = r->open[k].id == s->job ? &r->open[k] : job;
-        if (s->job != 0 && !job)
-            give_up(r, s);
-        if (!job)
-            continue;
-        s->stopping = job->state != JOB_RUNNING;
-        bucket_set_rate(&s->bucket, rate_of(job), now_us);
-        snprintf(s->shown, sizeof s->shown, "%s", job->note);
-    }
-    for (size_t k = 0; k < r->open_count; k++) {
-        const struct job *job = &r->open[k];
-        if (is_replay(job) && job->state == JOB_RUNNING && !slot_of(r, job->id))
-            take_up(r, job, now_us);
-    }
-}
-
-static void match_grants(struct replays *r)
-{
-    size_t n = 0;
-    const struct {
-        const struct job *jobs;
-        size_t count;
-    } lists[] = {{r->open, r->open_count}, {r->newest, r->newest_count}};
-    for (size_t l = 0; l < COUNT_OF(lists); l++) {
-        for (size_t k = 0; k < lists[l].count && n < JOBS_KNOWN; k++) {
-            const struct job *job = &lists[l].jobs[k];
-            char why[200];
-            if (!is_replay(job) || job->state == JOB_CANCELLED ||
-                replay_spec_parse(str_of(job->spec), r->rules, r->rule_count, &r->fresh[n].spec,
-                                  why))
-                continue;
-            r->fresh[n++].job = job->id;
-        }
-    }
-    pthread_mutex_lock(&r->lock);
-    memcpy(r->grants, r->fresh, n * sizeof r->fresh[0]);
-    r->grant_count = n;
-    pthread_mutex_unlock(&r->lock);
-}
-
-enum err replays_recover(struct replays *r)
-{
-    TRY(db_read(r->db, read_jobs, r, NULL));
-    match_grants(r);
-    return OK;
-}
-
-/* What the table says counts from here on. */
-static void look_at_jobs(struct replays *r, int64_t now_us)
-{
-    if (now_us < r->look_after_us || !atomic_exchange(&r->poked, false))
-        return;
-    enum err e = db_read(r->db, read_jobs, r, NULL);
-    if (e) {
-        complain(r, now_us, "the jobs cannot be read", 0, e);
-        r->look_after_us = now_us + SECOND_US;
-        atomic_store(&r->poked, true);
-        return;
-    }
-    match_grants(r);
-    match_slots(r, now_us);
-}
-
 /* ---- beginning ---- */
 
 struct reading {
     const struct replays *replays;
-    struct slot *slot;
+    struct replay_slot *slot;
     size_t count;
     uint64_t reached;
     bool end;
@@ -369,13 +139,13 @@ static enum err run_reading(struct tx *tx, void *arg)
 }
 
 /* The next rows. False: they cannot be read now. */
-static bool read_more(struct replays *r, struct slot *s, int64_t now_us)
+static bool read_more(struct replays *r, struct replay_slot *s, int64_t now_us)
 {
     struct reading x = {.replays = r, .slot = s};
     enum err e = db_read(r->db, run_reading, &x, NULL);
     s->found_at = s->found_count = 0;
     if (e) {
-        complain(r, now_us, "the outbox cannot be read for a replay", s->job, e);
+        replays_complain(r, now_us, "the outbox cannot be read for a replay", s->job, e);
         return false;
     }
     s->found_count = x.count;
@@ -386,9 +156,8 @@ static bool read_more(struct replays *r, struct slot *s, int64_t now_us)
     return true;
 }
 
-/* What is done and not saved takes up room, too: that is why a restart repeats one window at most.
- */
-static bool enter(struct replays *r, struct slot *s, uint64_t event)
+/* Events that are done and not saved take up room, too: so a restart repeats one window at most. */
+static bool enter(struct replays *r, struct replay_slot *s, uint64_t event)
 {
     pthread_mutex_lock(&r->lock);
     bool entered = s->window.count + s->window.left.seen < REPLAY_WINDOW &&
@@ -397,7 +166,7 @@ static bool enter(struct replays *r, struct slot *s, uint64_t event)
     return entered;
 }
 
-static void undo_enter(struct replays *r, struct slot *s)
+static void undo_enter(struct replays *r, struct replay_slot *s)
 {
     pthread_mutex_lock(&r->lock);
     replay_window_undo(&s->window);
@@ -406,7 +175,7 @@ static void undo_enter(struct replays *r, struct slot *s)
 
 /* Passes over a row that cannot be read: it goes through the window, so that it is counted once,
  * with its position. */
-static bool pass_unreadable(struct replays *r, struct slot *s, const struct replay_found *f)
+static bool pass_unreadable(struct replays *r, struct replay_slot *s, const struct replay_found *f)
 {
     static const struct job_counts failure = {.failed = 1};
     if (!enter(r, s, f->event.id))
@@ -418,8 +187,8 @@ static bool pass_unreadable(struct replays *r, struct slot *s, const struct repl
 }
 
 /* Hands one event to the engine. False: not now; *due_us says when, if time will help. */
-static bool begin(struct replays *r, struct slot *s, const struct replay_found *f, int64_t now_us,
-                  int64_t *due_us)
+static bool begin(struct replays *r, struct replay_slot *s, const struct replay_found *f,
+                  int64_t now_us, int64_t *due_us)
 {
     if (!bucket_take(&s->bucket, now_us, 1, due_us))
         return false;
@@ -434,8 +203,8 @@ static bool begin(struct replays *r, struct slot *s, const struct replay_found *
 }
 
 /* A turn of one job: reads once at most, begins BEGIN_A_STEP at most. Says when it wants its next;
- * INT64_MAX: when something is told. */
-static int64_t go_on(struct replays *r, struct slot *s, int64_t now_us)
+ * INT64_MAX: when an outcome arrives. */
+static int64_t go_on(struct replays *r, struct replay_slot *s, int64_t now_us)
 {
     if (s->found_at == s->found_count) {
         if (s->read_all)
@@ -476,7 +245,7 @@ static enum err run_save(struct tx *tx, void *arg)
     return e || !x->finish ? e : job_set_state(tx, x->job, JOB_DONE, NULL, x->now_ms);
 }
 
-static void note_saved(struct replays *r, struct slot *s, uint64_t position,
+static void note_saved(struct replays *r, struct replay_slot *s, uint64_t position,
                        const struct job_counts *counts)
 {
     s->saved = position;
@@ -497,7 +266,7 @@ static enum err find_job(struct tx *tx, void *arg)
 }
 
 /* Did the save happen? Counts change only together with the position, so the position tells. */
-static enum err look_up_save(struct replays *r, struct slot *s)
+static enum err look_up_save(struct replays *r, struct replay_slot *s)
 {
     struct finding f = {.job = s->job};
     TRY(db_read(r->db, find_job, &f, NULL));
@@ -508,16 +277,16 @@ static enum err look_up_save(struct replays *r, struct slot *s)
 }
 
 /* What the table should say of the job. */
-static const char *wanted_note(const struct replays *r, const struct slot *s)
+static const char *wanted_note(const struct replays *r, const struct replay_slot *s)
 {
     if (s->stopping)
-        return is_rest_note(s->shown) ? s->note : s->shown;
+        return replay_is_rest_note(s->shown) ? s->note : s->shown;
     return r->rest ? r->rest : s->note;
 }
 
 /* Saves position, counts and note in one transaction. True: it was done, and the job is over when
  * that was asked for. */
-static bool save(struct replays *r, struct slot *s, bool finish, int64_t now_us)
+static bool save(struct replays *r, struct replay_slot *s, bool finish, int64_t now_us)
 {
     const char *note = wanted_note(r, s);
     struct save x = {.job = s->job,
@@ -534,7 +303,7 @@ static bool save(struct replays *r, struct slot *s, bool finish, int64_t now_us)
         x.counts = s->window.left;
         pthread_mutex_unlock(&r->lock);
         FAULT(replay_before_save);
-        e = write(r, run_save, &x);
+        e = replays_write(r, run_save, &x);
     }
     if (!e) {
         FAULT(replay_after_save);
@@ -547,12 +316,12 @@ static bool save(struct replays *r, struct slot *s, bool finish, int64_t now_us)
         s->unsure = x.position;
         s->unsure_counts = x.counts;
     }
-    bool changed = err_class(e) == ERR_CLASS_CLIENT; /* by somebody else: the table decides */
+    bool changed = err_class(e) == ERR_CLASS_CLIENT; /* by an operator: the table decides */
     if (changed || e == ERR_UNKNOWN_COMMIT)
         atomic_store(&r->poked, true);
     if (!changed) {
         s->save_failed = true;
-        complain(r, now_us, "a replay's position could not be saved", s->job, e);
+        replays_complain(r, now_us, "a replay's position could not be saved", s->job, e);
     }
     return false;
 }
@@ -563,13 +332,13 @@ static void look_whether_to_rest(struct replays *r, int64_t now_us)
 {
     if (r->rest && now_us < r->rest_until_us)
         return;
-    r->rest = r->host.guarded(r->host.ctx)        ? guard_note
-              : r->host.live_is_late(r->host.ctx) ? late_note
+    r->rest = r->host.guarded(r->host.ctx)        ? replay_guard_note
+              : r->host.live_is_late(r->host.ctx) ? replay_late_note
                                                   : NULL;
     r->rest_until_us = now_us + SECOND_US;
 }
 
-static bool save_is_due(struct replays *r, struct slot *s, bool over, int64_t now_us)
+static bool save_is_due(struct replays *r, struct replay_slot *s, bool over, int64_t now_us)
 {
     if (s->save_failed && now_us < s->save_due_us)
         return false;
@@ -582,7 +351,7 @@ static bool save_is_due(struct replays *r, struct slot *s, bool over, int64_t no
     return position > s->saved && (left >= REPLAY_WINDOW / 2 || now_us >= s->save_due_us);
 }
 
-static int64_t serve(struct replays *r, struct slot *s, int64_t now_us)
+static int64_t serve(struct replays *r, struct replay_slot *s, int64_t now_us)
 {
     int64_t due_us = INT64_MAX;
     if (!s->stopping && !r->rest)
@@ -597,7 +366,7 @@ static int64_t serve(struct replays *r, struct slot *s, int64_t now_us)
     if (save_is_due(r, s, over, now_us) && save(r, s, over && !s->stopping, now_us)) {
         if (!over)
             return now_us; /* there is room again */
-        give_up(r, s);
+        replays_give_up(r, s);
         return INT64_MAX;
     }
     if (s->save_due_us <= now_us) /* nothing new to save */
@@ -609,10 +378,10 @@ int64_t replays_step(struct replays *r)
 {
     int64_t now_us = clock_mono_us(r->clock);
     int64_t due_us = INT64_MAX;
-    look_at_jobs(r, now_us);
+    replays_look_at_jobs(r, now_us);
     look_whether_to_rest(r, now_us);
     for (size_t i = 0; i < JOBS_OPEN_MAX; i++) {
-        struct slot *s = &r->slots[(r->turn + i) % JOBS_OPEN_MAX];
+        struct replay_slot *s = &r->slots[(r->turn + i) % JOBS_OPEN_MAX];
         if (s->job != 0)
             due_us = earlier(due_us, serve(r, s, now_us));
     }

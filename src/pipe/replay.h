@@ -89,8 +89,8 @@ enum err replay_plan_slice(struct tx *tx, const struct replay_spec *spec, const 
 struct replay_host {
     void *ctx;
     /* Begins the event for the rules in `rule_mask` (bit: the n-th rule on its type), as part of
-     * the job. False: no room now. The engine tells the outcome by replays_told, exactly once, from
-     * any thread, also before begin returns. */
+     * the job. False: no room now. The engine reports the outcome by replays_told, exactly once,
+     * from any thread, also before begin returns. */
     bool (*begin)(void *ctx, uint64_t job, const struct event *e, uint32_t rule_mask);
     bool (*live_is_late)(void *ctx);
     bool (*guarded)(void *ctx);                         /* the store is at risk: rest */

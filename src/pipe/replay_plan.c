@@ -1,5 +1,5 @@
 /* The dry run: the walk of a replay, with counting in place of acting. It takes no ring and claims
- * nothing, so it can be made at any time, by anybody, in a read. */
+ * nothing, so it can run at any time, on any node, in a read. */
 #include <stdio.h>
 
 #include "pipe/replay_walk.h"

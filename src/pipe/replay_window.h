@@ -20,7 +20,7 @@ struct replay_window {
 /* False: the window is full. `event` is above all that were entered before. */
 bool replay_window_enter(struct replay_window *w, uint64_t event);
 void replay_window_undo(struct replay_window *w); /* the last enter did not happen */
-/* False: it is not there, or was told before. */
+/* False: it is not there, or has its outcome. */
 bool replay_window_tell(struct replay_window *w, uint64_t event, const struct job_counts *what);
 /* Everything at or below it is done, when everything up to `walked` was entered or passed over. */
 uint64_t replay_window_position(const struct replay_window *w, uint64_t walked);

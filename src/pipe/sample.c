@@ -297,7 +297,7 @@ static bool is_pending(struct engine *g, uint64_t event)
     bool was_ahead = event > counts.ahead_after && event <= counts.ahead_passed;
     if (event <= counts.passed || was_ahead)
         return false;
-    if (g->config.shared) /* we are not told of it: one that could be there by now */
+    if (g->config.shared) /* other nodes' offers do not come here: one that could be there by now */
         return id_time_ms(event) <= clock_wall_ms(g->env.clock) + 1000;
     return event <= atomic_load_explicit(&g->commit_queue.offered, memory_order_acquire);
 }

@@ -29,10 +29,10 @@ enum {
     RELAY_BATCH = OUTBOX_READ_MAX, /* events in one relay step */
     WORKER_MESSAGES = 32,          /* messages in one worker step, when they are small */
     WORKER_MEMBERS = 500,          /* members in one worker step, about */
-    LOG_AGAIN_US = 60 * 1000 * 1000, /* a failure that lasts is told once a minute */
+    LOG_AGAIN_US = 60 * 1000 * 1000, /* a failure that lasts is logged once a minute */
 };
 
-/* What was delivered in a lane since the start. */
+/* Deliveries in a lane since the start. */
 struct lane_work {
     _Atomic uint64_t delivered, repeated, skipped, failed;
 };
@@ -49,9 +49,10 @@ struct relay {
     uint64_t recovered; /* rows up to this id were there at the start */
     uint64_t ahead_after,
         ahead; /* live events in (ahead_after, ahead] are taken already; 0: none */
-    uint64_t lane_held[LANE_COUNT]; /* what the lane held when it was full; 0: it
-                                       was not */
-    int64_t read_after_us;          /* not before: the last read failed */
+    uint64_t lane_held[LANE_COUNT];  /* what the lane held when it was full; 0: it
+                                        was not */
+    struct bucket rates[LANE_COUNT]; /* shared: how much all nodes together may begin */
+    int64_t read_after_us;           /* not before: the last read failed */
     int64_t poll_after_us;
     int64_t ask_after_us;        /* shared: when the horizon is asked for next */
     int64_t moved_us;            /* … when it last let new events through */
@@ -133,7 +134,7 @@ struct engine {
     pthread_mutex_t save_lock;  /* of the views: see engine_save_views */
     engine_applier apply;
     void *apply_ctx;
-    int64_t jobs_after_us; /* when the jobs are looked at next, whether told of or not */
+    int64_t jobs_after_us; /* when the jobs are read next, also without a signal */
     _Atomic uint64_t stale, reports, reports_unmatched, unknown_rules;
 
     struct commit_queue commit_queue;
@@ -161,6 +162,9 @@ struct engine {
 };
 
 void engine_wake_up(struct engine *g, enum engine_sleeper who);
+/* Wakes those who work on the lane's pool, and no others: a fan-out wakes its workers once a page,
+ * and threads without work that wake as often take the cores from it. */
+void engine_wake_lane(struct engine *g, enum lane lane);
 
 /* True when it is time to log again something that keeps failing; moves the
  * time. */
@@ -185,10 +189,10 @@ static inline bool is_retry(uint8_t kind)
     return kind == SLOT_RETRY || kind == SLOT_FORCED;
 }
 
-/* Its breaker is open, or somebody stopped it. */
+/* Its breaker is open, or an operator stopped it. */
 bool engine_lane_is_stopped(struct engine *g, enum lane lane);
 
-/* May a message come twice, or be worked on by somebody else? */
+/* May a message come twice, or be with another worker, too? */
 static inline bool engine_may_repeat(const struct engine *g)
 {
     return !g->bus->exact || g->config.shared;
@@ -240,15 +244,15 @@ enum err engine_read_truth(struct engine *g);
 
 /* The name of the work item that a message stands for. */
 struct inflight_exit exit_of(const struct bus_message *m, enum exit_how how);
-/* What is written of it in the delivery store. */
+/* Its row for the delivery store. */
 struct delivery_record record_of(const struct engine *g, const struct bus_message *m,
                                  enum record_kind kind);
-/* What is left to do when an event has left the inflight set. */
+/* The last steps when an event has left the inflight set. */
 void engine_finished(struct engine *g, const struct inflight_exit *x, int64_t now_us);
 
 /* ---- recorder.c ---- */
 
-/* What is due next, and which order keys wait behind deliveries in the delivery store. */
+/* Reads what is due next, and which order keys wait behind deliveries in the delivery store. */
 enum err recorder_recover(struct engine *g);
 /* Nothing of it was written: messages that waited for it end all the same. */
 void recorder_forget(struct engine *g);
@@ -258,6 +262,8 @@ void engine_stir_recorder(struct engine *g);
 /* ---- relay.c ---- */
 
 void relay_init(struct relay *r);
+/* Shared: does the lane's work begin only when the relay lets it, for all nodes together? */
+bool relay_limits(struct engine *g, enum lane lane);
 
 /* ---- relay_take.c ---- */
 
@@ -266,6 +272,8 @@ bool relay_take(struct engine *g, size_t max, int64_t now_us, int64_t *due_us);
 /* Notes an event for this step's batch, unless no rule wants it. */
 void relay_consider(struct engine *g, const struct event *e, int64_t started_us, uint32_t mask,
                     bool fresh);
+/* Events for which no rule is left are taken out of the batch. */
+void relay_drop_outdone(struct engine *g);
 /* Bit i: the i-th rule on the event's type wants it; again: as far as it is not in the slice's
  * records. */
 uint32_t relay_wanted_by(struct engine *g, const struct event *e);
@@ -298,7 +306,7 @@ bool audience_is_large(const struct engine *g, const struct bus_message *m,
 
 /* ---- deliver_once.c ---- */
 
-/* What is known of the duplicate memory; and what a transaction found out, when it is committed. */
+/* The known state of the duplicate memory; and its update when a transaction has committed. */
 struct dedup engine_dedup(struct engine *g);
 void engine_keep_dedup(struct engine *g, const struct dedup *found);
 void sink_result_add(struct sink_result *to, const struct sink_result *from);
@@ -310,6 +318,14 @@ struct delivered {
  */
 enum err deliver_once(struct engine *g, const struct bus_message *m, const struct event *event,
                       const uint64_t *members, size_t n, struct delivered *out);
+
+/* ---- announce.c ---- */
+
+/* Signals the members of a page that was delivered as `result` says, if the rule wants that. */
+enum err announce_page(struct engine *g, const struct bus_message *m, const struct event *event,
+                       const uint64_t *members, size_t n, const struct sink_result *result);
+/* The same for several pages of one rule that were delivered together; at most WORKER_MESSAGES. */
+enum err announce_pages(struct engine *g, uint16_t rule, const struct sink_call *calls, size_t n);
 
 /* ---- sample.c ---- */
 

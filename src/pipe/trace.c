@@ -1,4 +1,4 @@
-/* A ring of records, written under one lock, in the order in which steps told of them.
+/* A ring of records, written under one lock, in the order in which steps reported them.
  *
  * Whether a story is complete is not guessed from times, which a clock that was set back would make
  * lie: the ring remembers the highest event of which it ever overwrote a record. Of every later
@@ -132,7 +132,7 @@ void trace_find(struct trace *t, uint64_t event, struct trace_summary *summary,
     uint64_t at = 0, end = UINT64_MAX;
     do {
         pthread_mutex_lock(&t->lock);
-        if (end == UINT64_MAX) /* what is recorded from now on is left for the next time */
+        if (end == UINT64_MAX) /* later records are left for the next time */
             end = t->written;
         if (t->written > t->capacity && at < t->written - t->capacity)
             at = t->written - t->capacity;

@@ -26,7 +26,8 @@
 enum {
     MESSAGE_WEIGHT = 16,            /* what a message costs at least, in members */
     TOGETHER_MEMBERS = 32,          /* of an audience that is delivered to together with others */
-    REPORT_AGAIN_US = 100 * 1000,   /* until a work item whose outcome could not be told */
+    REPORT_AGAIN_US = 100 * 1000,   /* until a work item whose outcome could not be reported is
+                                       tried again */
     UNKNOWN_AGAIN_US = 5000 * 1000, /* until a work item that only newer programs know */
     LOOK_AT_LEAST_US = 250 * 1000,  /* shared: in case the bus could not wake us */
 };
@@ -59,7 +60,7 @@ static void count_work(struct outcomes *o, const struct bus_report *r)
     o->failed += r->kind == REPORT_FAILED;
 }
 
-/* The work item is done with here. When the leader cannot be told, it comes again soon: doing it
+/* The work item ends here. When the leader cannot be reached, the item comes again soon: doing it
  * twice is harmless, and the leader would send it again anyway. */
 static void tell_outcome(struct engine *g, struct tally *t, const struct bus_message *m,
                          const struct bus_report *r, const char *skipped_as)
@@ -89,8 +90,8 @@ static void tell_outcome(struct engine *g, struct tally *t, const struct bus_mes
     }
 }
 
-/* The hopeful way: another may go on behind this page at once. False: the leader could not be told.
- */
+/* The optimistic way: another worker may continue after this page at once. False: the leader could
+ * not be reached. */
 static bool go_ahead(struct engine *g, struct tally *t, const struct bus_message *m,
                      const struct audience_cursor *cursor)
 {
@@ -122,6 +123,7 @@ void worker_fail(struct engine *g, struct tally *t, const struct bus_message *m,
 static bool must_be_careful(struct engine *g, const struct bus_message *m)
 {
     return lane_is_ordered(g->rules[m->rule].lane) || is_retry(m->kind) || m->until ||
+           lane_rows[m->lane].pool != POOL_VIEWS || /* so many at a time, and no more */
            (is_ours(g, m) &&
             atomic_load_explicit(&inflight_slot(&g->inflight, (uint32_t)m->slot)->failing,
                                  memory_order_relaxed));
@@ -156,6 +158,8 @@ static void deliver_page(struct engine *g, struct tally *t, const struct bus_mes
     struct bus_report r = {.next = cursor->after, .ahead = ahead, .at_end = last};
     struct delivered a;
     enum err e = deliver_once(g, m, event, members, n, &a);
+    if (!e)
+        e = announce_page(g, m, event, members, n, &a.result);
     if (e) {
         r.asked_ms = a.result.retry_after_ms;
         r.at_end = false;
@@ -285,6 +289,8 @@ static void deliver_together(struct engine *g, struct tally *t, struct crowd *c)
     FAULT(batch_before_sink);
     enum err e = g->rules[c->messages[0].rule].sinks(&g->env, c->calls, c->count);
     FAULT(batch_after_sink);
+    if (!e)
+        e = announce_pages(g, c->messages[0].rule, c->calls, c->count);
     for (size_t i = 0; i < c->count; i++) {
         const struct bus_message *m = &c->messages[i];
         if (e) {
@@ -361,7 +367,7 @@ static void count_for_breaker(struct engine *g, struct tally *t)
                   LOG_INT("failed", look.failed), LOG_INT("of", look.total));
     else
         log_info("a stopped lane goes on", LOG_CSTR("lane", lane_name(lane)));
-    engine_wake_up(g, ENGINE_WORKERS);
+    engine_wake_lane(g, lane);
 }
 
 void worker_begin(struct engine *g, struct tally *t, enum lane lane, int64_t now_us)
@@ -404,65 +410,57 @@ static bool work_lane(struct engine *g, enum lane lane, int64_t now_us, int64_t 
         breaker_unused(breaker);
     bool was_full = granted && lane_gate_leave(gate, granted - used);
     if (used) {
-        if (was_full) /* somebody may have been turned away at the gate */
-            engine_wake_up(g, ENGINE_WORKERS);
+        if (was_full) /* another worker may have been turned away at the gate */
+            engine_wake_lane(g, lane);
         return true;
     }
     due_by(due_us, bus_next_due_us(g->bus, (uint16_t)lane));
     return false;
 }
 
-/* The lanes of these pools, each pool's in its order. */
-static bool work(struct engine *g, unsigned pools, int64_t now_us, int64_t *due_us)
+/* The pool's lanes, in its order. */
+static bool work(struct engine *g, enum worker_pool pool, int64_t now_us, int64_t *due_us)
 {
+    size_t n;
+    const enum lane *lanes = lanes_of_pool(pool, &n);
     *due_us = g->config.shared ? now_us + LOOK_AT_LEAST_US : INT64_MAX;
-    if (atomic_load(&g->paused))
-        return false;
-    for (int pool = 0; pool < POOL_COUNT; pool++) {
-        size_t n;
-        const enum lane *lanes = lanes_of_pool((enum worker_pool)pool, &n);
-        for (size_t i = 0; i < n && (pools & (1U << pool)); i++)
-            if (!engine_lane_is_guarded(g, lanes[i]) && work_lane(g, lanes[i], now_us, due_us))
-                return true;
-    }
+    for (size_t i = 0; i < n && !atomic_load(&g->paused); i++)
+        if (!engine_lane_is_guarded(g, lanes[i]) && work_lane(g, lanes[i], now_us, due_us))
+            return true;
     return false;
 }
 
 static bool work_on_views(struct engine *g, int64_t now_us, int64_t *due_us)
 {
-    return work(g, 1U << POOL_VIEWS, now_us, due_us);
+    return work(g, POOL_VIEWS, now_us, due_us);
 }
 
 static bool work_on_truth(struct engine *g, int64_t now_us, int64_t *due_us)
 {
-    return work(g, 1U << POOL_TRUTH, now_us, due_us);
+    return work(g, POOL_TRUTH, now_us, due_us);
 }
 
-static bool work_on_both(struct engine *g, int64_t now_us, int64_t *due_us)
-{
-    return work(g, 1U << POOL_VIEWS | 1U << POOL_TRUTH, now_us, due_us);
-}
-
-static int64_t step(struct engine *g,
+static int64_t step(struct engine *g, enum engine_sleeper who,
                     bool (*pool)(struct engine *g, int64_t now_us, int64_t *due_us))
 {
     engine_enter(g);
-    int64_t due_us = engine_work_step(g, ENGINE_WORKERS, pool);
+    int64_t due_us = engine_work_step(g, who, pool);
     engine_exit(g);
     return due_us;
 }
 
 int64_t engine_views_step(struct engine *g)
 {
-    return step(g, work_on_views);
+    return step(g, ENGINE_VIEWS, work_on_views);
 }
 
 int64_t engine_truth_step(struct engine *g)
 {
-    return step(g, work_on_truth);
+    return step(g, ENGINE_TRUTH, work_on_truth);
 }
 
 int64_t engine_worker_step(struct engine *g)
 {
-    return step(g, work_on_both);
+    int64_t views_us = engine_views_step(g), truth_us = engine_truth_step(g);
+    return views_us < truth_us ? views_us : truth_us;
 }

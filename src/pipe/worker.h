@@ -17,7 +17,7 @@ void worker_begin(struct engine *g, struct tally *t, enum lane lane, int64_t now
 /* At most WORKER_MESSAGES messages between begin and end. */
 void worker_end(struct engine *g, struct tally *t);
 
-/* False: there is nothing to be done, and it is told already. */
+/* False: there is nothing to do, and the outcome is reported already. */
 bool worker_begin_message(struct engine *g, struct tally *t, const struct bus_message *m);
 /* A page of `n` members was delivered, as `a` says. */
 void worker_succeed(struct engine *g, struct tally *t, const struct bus_message *m,

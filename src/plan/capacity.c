@@ -1,21 +1,21 @@
 /* The arithmetic of stalls.
  *
- * A stall begins with nothing waiting, at t = 0, and lasts T seconds. Events come in at I a second
- * all the time. The relay takes min(s, I) a second while it lasts and R afterwards. A consumer gets
- * p deliveries of each event and takes at most d a second.
+ * A stall begins with an empty backlog, at t = 0, and lasts T seconds. Events come in at I a second
+ * all the time. The relay takes min(s, I) a second during the stall and R afterwards. A consumer
+ * gets p deliveries of each event and takes at most d a second.
  *
- * What a consumer owes is counted from the truth, not from what reached it: p × what the relay
- * still holds, and what it was given and has not taken. That is what its users notice. Of the two,
- * one always rules: either it works without a pause, at d, or it has taken all it was given and
- * waits for the relay. So after the stall it owes
+ * A consumer's backlog is counted from the truth, not from the deliveries that reached it: p × the
+ * relay's backlog, plus the deliveries it was given and has not taken. That is what its users
+ * notice. One of the two always decides: either the consumer works without a pause, at d, or it has
+ * taken all it was given and waits for the relay. So after the stall its backlog is
  *
  *     B(u) = max( p × relay backlog(u),  B(0) - (d - I×p) × u )
  *
- * and is even at max(the relay's time, B(0) / (d - I×p)), whichever order its two backlogs empty
- * in.
+ * and it has recovered at max(the relay's time, B(0) / (d - I×p)), whichever order its two backlogs
+ * empty in.
  *
- * A rate that only just keeps up never works anything off, and one that does not keep up falls
- * behind without any stall: both are "never", unless, for the first, nothing was owed. */
+ * A rate that only just keeps up never reduces a backlog, and one that does not keep up falls
+ * behind without any stall: both are "never", unless, for the first, the backlog was empty. */
 #include "plan/capacity.h"
 
 static double smaller(double a, double b)
@@ -43,7 +43,7 @@ void capacity_relay(const struct capacity_question *q, struct capacity_answer *o
     out->recovery_s = time_to_clear(out->backlog, out->net);
 }
 
-/* How fast what it owes grows while the stall lasts. */
+/* How fast its backlog grows during the stall. */
 static double stall_growth(const struct capacity_question *q, const struct capacity_consumer *c)
 {
     double given = smaller(q->stall_drain, q->inflow) * c->per_event;

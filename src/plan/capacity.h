@@ -1,5 +1,5 @@
 /* The arithmetic of `fantail plan`: what a stall costs and how long recovery takes, for the
- * producer and each consumer, and what duplicate memory weighs. Pure: numbers in, numbers out; all
+ * producer and each consumer, and the size of duplicate memory. Pure: numbers in, numbers out; all
  * of them finite and not negative. */
 #pragma once
 
@@ -30,10 +30,10 @@ struct capacity_answer {
 };
 
 struct capacity_consumer_answer {
-    double backlog; /* deliveries owed at the end of the stall, wherever they wait */
-    double growth;  /* deliveries a second while it lasted */
-    double inflow;  /* deliveries a second that live traffic makes */
-    double net; /* deliveries a second when recovered: what it takes of what it gets, - inflow */
+    double backlog;    /* deliveries owed at the end of the stall, wherever they wait */
+    double growth;     /* deliveries a second while it lasted */
+    double inflow;     /* deliveries a second that live traffic makes */
+    double net;        /* deliveries a second when recovered: its drain of its inflow, - inflow */
     double recovery_s; /* from the end of the stall, taking what the relay gives it; -1: never */
     double dedup_entries, dedup_bytes;
 };
@@ -43,7 +43,7 @@ void capacity_relay(const struct capacity_question *q, struct capacity_answer *o
  * than the relay feeds it, so it recovers no sooner than the relay. */
 void capacity_consumer(const struct capacity_question *q, const struct capacity_consumer *c,
                        struct capacity_consumer_answer *out);
-/* What is owed at time t_s after the stall began: for the plot. Events; deliveries. */
+/* The backlog at time t_s after the stall began: for the plot. Events; deliveries. */
 double capacity_relay_backlog_at(const struct capacity_question *q, double t_s);
 double capacity_backlog_at(const struct capacity_question *q, const struct capacity_consumer *c,
                            double t_s);

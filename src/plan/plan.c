@@ -171,8 +171,8 @@ static struct plan_consumer *find_consumer(struct plan *p, const char *name)
     return NULL;
 }
 
-/* Adds what was seen of each consumer that no option describes: its cells (one for each event type
- * and lane) together. */
+/* Adds the measured rates of each consumer that no option describes: the sum of its cells (one for
+ * each event type and lane). */
 static bool read_cells(struct control *control, double inflow, struct plan *p)
 {
     json_t *freshness = control_get(control, "/v1/admin/freshness");

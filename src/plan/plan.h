@@ -1,4 +1,4 @@
-/* What `fantail plan` was asked and what came out, for those who show it. */
+/* The input and the result of `fantail plan`, for the files that show it. */
 #pragma once
 
 #include <stdio.h>
@@ -31,5 +31,5 @@ const char *plan_print_count(double n, char out[PLAN_TEXT_MAX]);
 /* "90 s", "13 min", "2.5 h"; -1: "never". */
 const char *plan_print_span(double s, char out[PLAN_TEXT_MAX]);
 
-/* What is owed over time, in plain characters, at most 79 columns wide. */
+/* The backlog over time, in plain characters, at most 79 columns wide. */
 void plan_plot(const struct plan *p, FILE *out);

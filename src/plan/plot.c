@@ -1,7 +1,7 @@
 /* The backlog over time as a field of characters: one mark for the relay, a letter for each
- * consumer. What rises or falls by more than a row between two columns is joined by a stroke of the
- * same mark, so that a curve stays a line. Of curves that meet the later consumer is seen: the
- * legend names them in that order, so a curve that is missing lies under a later one. */
+ * consumer. A curve that rises or falls by more than a row between two columns gets a stroke of the
+ * same mark, so that it stays a line. Where curves meet, the later consumer shows: the legend names
+ * them in that order, so a missing curve lies under a later one. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -21,7 +21,7 @@ static double value_at(const struct plan *p, size_t series, double t_s)
                        : capacity_backlog_at(&p->question, &p->consumers[series - 1].question, t_s);
 }
 
-/* How it goes on after the stall hangs on drain rates; what is not known is not drawn. */
+/* The curve after the stall depends on drain rates; without them it is not drawn. */
 static bool is_known(const struct plan *p, size_t series)
 {
     return p->drain_known && (series == 0 || p->consumers[series - 1].drain_known);
@@ -32,8 +32,8 @@ static char mark_of(size_t series)
     return series == 0 ? '*' : (char)('a' + series - 1);
 }
 
-/* Until the last of those who recover has, with some room; where somebody never does, at least
- * until it can be seen to go on. */
+/* Until the last series that recovers has, with some room; if one never does, at least until the
+ * plot shows that. */
 static double end_of(const struct plan *p)
 {
     double stall_s = p->question.stall_s, longest_s = 0;

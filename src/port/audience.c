@@ -63,7 +63,7 @@ static bool take_listed(struct str *list, uint64_t *account)
     return n > 0 && str_parse_u64(digits, account);
 }
 
-/* `after` counts those who were given already. */
+/* `after` counts the members already given. */
 static void give_listed(struct sink_env *env, const struct event *const *events,
                         struct audience_page *pages, size_t n)
 {

@@ -1,31 +1,31 @@
 /* How work travels from the relay to the workers. Two drivers: in process, RabbitMQ.
  *
- * A message is one batch to be: an event, the rule that wants it, and where in the audience to
- * go on. A worker that takes a message and finds more audience behind its page publishes the
- * continuation before it delivers its own page: so one large fan-out spreads over all workers
- * and is never held in memory whole.
+ * A message is one batch to deliver: an event, the rule that wants it, and a position in its
+ * audience. A worker that takes a message and finds more audience behind its page publishes the
+ * continuation before it delivers its own page: so one large fan-out spreads over all workers and
+ * is never held in memory whole.
  *
  * The contract, checked line by line in test/contract/bus_contract.c:
  *  1. A published message is given to exactly one taker at a time, until it is acked, retried or
  *     the bus closes.
  *  2. Messages of one lane come out in the order they went in, retried ones after their delay.
- *  3. retry(delay) makes the message available again not earlier than the delay, with tries + 1
- *     and the rest as its taker gives it back (a taker may have moved the cursor).
+ *  3. retry(delay) makes the message available again not earlier than the delay, with tries + 1 and
+ *     the rest as its taker gives it back (a taker may have moved the cursor).
  *  4. publish on a lane that holds its limit (ready, delayed and taken together) says
- *     ERR_OVERLOADED and leaves no trace. `force` is for continuations of messages that are
- *     being worked on: they may exceed the limit, by at most one each.
- *  5. Nothing is kept over a restart unless the driver says `durable`: the outbox starts it
- *     again. A durable driver keeps what it has confirmed (see the stats).
- *  6. A driver that is not `exact` has a network in between. What was published can be taken after
- *     a moment, not at once; the limit counts what other nodes do with a delay of a second or two.
- *     When the connection breaks, what was not confirmed is sent again, and what was not acked is
- *     given again, perhaps elsewhere: it may come twice or out of order then, as it was last
- *     published, and what a former taker still says of it (ack, retry) is ignored. publish says
- *     ERR_OVERLOADED while too much waits for its confirm, ERR_UNAVAILABLE while the driver is away
- *     and no more can wait for it. No call waits for longer than a moment.
- *  7. A lane that was opened as quiet gives nothing until somebody listens to it. When it is quiet
- *     again, what was taken from it and not acked, and what had arrived, goes back: another node
- *     that listens gets it. */
+ *     ERR_OVERLOADED and leaves no trace. `force` is for continuations of messages that are being
+ *     worked on: they may exceed the limit, by at most one each.
+ *  5. Nothing is kept over a restart unless the driver says `durable`: the outbox starts it again.
+ *     A durable driver keeps what it has confirmed (see the stats).
+ *  6. A driver that is not `exact` has a network in between. A published message can be taken after
+ *     a moment, not at once; the limit counts other nodes' messages with a delay of a second or
+ *     two. When the connection breaks, unconfirmed messages are sent again and unacked ones are
+ *     given again, perhaps on another node: they may come twice or out of order then, as last
+ *     published, and a former taker's ack or retry is ignored. publish returns ERR_OVERLOADED while
+ *     too many messages wait for their confirm, ERR_UNAVAILABLE while the server is away and no
+ *     more can wait. No call waits for longer than a moment.
+ *  7. A lane that was opened as quiet gives nothing until a taker listens to it. When it is quiet
+ *     again, messages that were taken and not acked, and those that had arrived, go back: another
+ *     node that listens gets them. */
 #pragma once
 
 #include <stdbool.h>
@@ -40,7 +40,7 @@ struct bus;
 
 enum { BUS_LANES_MAX = 65 }; /* the engine's, and one for reports */
 
-/* What became of a work item, told to the node that leads by whoever did it. */
+/* The outcome of a work item; the node that did it reports to the leader. */
 enum report_kind {
     REPORT_NONE,   /* not a report: a work item to be worked on */
     REPORT_DONE,   /* delivered */
@@ -57,7 +57,7 @@ struct bus_report {
     uint8_t error; /* enum err */
     bool at_end;   /* its walk is over */
     bool ahead;    /* FAILED: the walk went on elsewhere, from `next` */
-    uint16_t node; /* who tells */
+    uint16_t node; /* the reporting node */
     uint64_t next; /* a position in the audience */
     uint32_t members, delivered, repeated, skipped, duplicates, suppressed;
     int64_t asked_ms; /* FAILED: the pause that the other side asked for */
@@ -94,9 +94,9 @@ struct bus_ops {
     /* when a delayed one is due; INT64_MAX: none */
     int64_t (*next_due_us)(struct bus *b, uint16_t lane);
     void (*lane_stats)(struct bus *b, uint16_t lane, struct bus_lane_stats *out);
-    /* A quiet lane begins, or ends, to be given to this taker. NULL: no lane is quiet. */
+    /* A quiet lane starts or stops giving messages to this taker. */
     void (*listen)(struct bus *b, uint16_t lane, bool on);
-    /* Is there somebody at the other end? NULL: always. */
+    /* Can the driver reach its server? A driver without one: always. */
     bool (*is_connected)(struct bus *b);
     void (*free)(struct bus *b);
 };
@@ -138,12 +138,11 @@ static inline void bus_lane_stats(struct bus *b, uint16_t lane, struct bus_lane_
 }
 static inline void bus_listen(struct bus *b, uint16_t lane, bool on)
 {
-    if (b->ops->listen)
-        b->ops->listen(b, lane, on);
+    b->ops->listen(b, lane, on);
 }
 static inline bool bus_is_connected(struct bus *b)
 {
-    return !b->ops->is_connected || b->ops->is_connected(b);
+    return b->ops->is_connected(b);
 }
 static inline void bus_free(struct bus *b)
 {

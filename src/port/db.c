@@ -111,6 +111,16 @@ enum err tx_get_numbers(struct tx *tx, const char *sql, const struct db_value *a
     return error || found ? error : ERR_NOT_FOUND;
 }
 
+enum err tx_update_numbers(struct tx *tx, const struct db_update *update,
+                           const struct db_value *args, size_t n, int64_t *out, size_t columns)
+{
+    if (tx->db->shared)
+        return tx_get_numbers(tx, update->returning, args, n, out, columns);
+    int64_t changed = 0;
+    TRY(tx_exec(tx, update->update, args, n, &changed));
+    return changed ? tx_get_numbers(tx, update->select, args, 1, out, columns) : ERR_NOT_FOUND;
+}
+
 enum err tx_get_ids(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
                     uint64_t *out, size_t max, size_t *count)
 {
@@ -122,6 +132,41 @@ enum err tx_get_ids(struct tx *tx, const char *sql, const struct db_value *args,
     while (*count < max && db_next(&rows))
         out[(*count)++] = db_id(&rows, 0);
     return db_rows_done(&rows);
+}
+
+enum err tx_exec_each(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                      size_t count)
+{
+    return count > 1 ? tx->db->ops->exec_each(tx, sql, args, n, count)
+                     : tx_exec_one_by_one(tx, sql, args, n, count);
+}
+
+enum err tx_exec_one_by_one(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                            size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        TRY(tx_exec(tx, sql, args + i * n, n, NULL));
+    return OK;
+}
+
+enum err tx_get_row_each(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                         size_t count, db_row_reader read, void *out, size_t size, bool *found)
+{
+    return count > 1 ? tx->db->ops->get_row_each(tx, sql, args, n, count, read, out, size, found)
+                     : tx_get_row_one_by_one(tx, sql, args, n, count, read, out, size, found);
+}
+
+enum err tx_get_row_one_by_one(struct tx *tx, const char *sql, const struct db_value *args,
+                               size_t n, size_t count, db_row_reader read, void *out, size_t size,
+                               bool *found)
+{
+    for (size_t i = 0; i < count; i++) {
+        enum err e = tx_get_row(tx, sql, args + i * n, n, read, (char *)out + i * size);
+        if (e && e != ERR_NOT_FOUND)
+            return e;
+        found[i] = !e;
+    }
+    return OK;
 }
 
 /* ---- writes ---- */
@@ -216,15 +261,12 @@ void db_stats(struct db *db, struct db_stats *out)
 
 enum err db_horizon(struct db *db, uint64_t *id)
 {
-    if (db->ops->horizon)
-        return db->ops->horizon(db, id);
-    *id = UINT64_MAX; /* the commit hook tells of everything, in order */
-    return OK;
+    return db->ops->horizon(db, id);
 }
 
 enum err db_now(struct db *db, int64_t *wall_ms, int64_t *error_us)
 {
-    return db->ops->now ? db->ops->now(db, wall_ms, error_us) : ERR_INVALID;
+    return db->ops->now(db, wall_ms, error_us);
 }
 
 void db_stop(struct db *db)

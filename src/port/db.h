@@ -37,6 +37,7 @@
 struct db;
 struct tx;
 struct db_job;
+struct hist;
 struct id_gen;
 
 /* ---- values ---- */
@@ -134,27 +135,65 @@ static inline enum err tx_get_i64(struct tx *tx, const char *sql, const struct d
 {
     return tx_get_numbers(tx, sql, args, n, out, 1);
 }
+
+/* An UPDATE of the row whose id is $1, which also answers with columns of that row as it is then.
+ * Where each statement is a trip it is one statement, with RETURNING. SQLite makes a table for the
+ * answers of each RETURNING, which costs more than the update itself: there it is two statements.
+ *     static const struct db_update count = DB_UPDATE("posts", "likes = likes + 1", "", "likes");
+ */
+struct db_update {
+    const char *returning, *update, *select;
+};
+#define DB_UPDATE(table, set, where, columns)                                                      \
+    {                                                                                              \
+        "UPDATE " table " SET " set " WHERE id = $1 " where " RETURNING " columns,                 \
+            "UPDATE " table " SET " set " WHERE id = $1 " where,                                   \
+            "SELECT " columns " FROM " table " WHERE id = $1"                                      \
+    }
+/* ERR_NOT_FOUND: no row was changed; `out` stays as it is. */
+enum err tx_update_numbers(struct tx *tx, const struct db_update *update,
+                           const struct db_value *args, size_t n, int64_t *out, size_t columns);
+
 /* The ids in the first column of at most `max` rows. */
 enum err tx_get_ids(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
                     uint64_t *out, size_t max, size_t *count);
 
+/* A statement for each of `count` rows of `n` arguments, one row behind the other in `args`: as if
+ * it was run for one after the other, and one statement where each is a trip. It is an INSERT with
+ * VALUES, or an UPDATE or a DELETE with WHERE, and no two rows touch the same row of the table. An
+ * argument has one kind in all rows, or is NULL; IDS are not among them. */
+enum err tx_exec_each(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                      size_t count);
+/* The same with a SELECT of at most one row for each, read into out[i], a place of `size` bytes.
+ * found[i]: it had one. */
+enum err tx_get_row_each(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                         size_t count, db_row_reader read, void *out, size_t size, bool *found);
+
 /* ---- writes ---- */
 
-/* A write that waits for its commit; embed it in your own struct. The driver owns it from
- * db_submit until done() is called. run() and done() are called on the driver's threads.
+/* A write that waits for its commit; embed it in your own struct. The driver owns it from db_submit
+ * until done() is called. run() and done() are called on the driver's threads.
  *
  * A job may name its first statement: the statement that it will begin with, whose first argument
  * is an id. A driver for which each statement is a trip may then run the first statements of
- * several jobs, in any order, before it runs the jobs; whoever asks tx_query for it gets what it
- * returned then. So run() begins with exactly this statement, or fails without any; and jobs with
- * the same first statement may be interleaved like that: none of them sees in its first statement
- * what another did after its own. */
+ * several jobs, in any order, before it runs the jobs; tx_query for it then returns the stored
+ * result. So run() begins with exactly this statement, or fails without any; and jobs with the same
+ * first statement may be interleaved like that: none of them sees in its first statement what
+ * another did after its own.
+ *
+ * Jobs may be able to run as one. `together` does for several jobs what run() would do for each, in
+ * fewer statements, and says so in taken[i], which is false beforehand; what it leaves it has done
+ * nothing for, and run() is called for that afterwards. It gets neighbours of the queue that name
+ * the same function, in their order, two or more. An error of its own is no job's: they are run
+ * apart. A driver whose statements are no trips has no need to call it. */
 struct db_job {
     enum err (*run)(struct tx *tx, struct db_job *job);
+    enum err (*together)(struct tx *tx, struct db_job *const *jobs, size_t n, bool *taken);
     void (*done)(struct db_job *job, enum err result, const char *detail);
     struct db_statement first;
     struct db_job *next;        /* the driver's */
     enum err result;            /* the driver's */
+    int64_t submitted_us;       /* the driver's */
     char detail[TX_DETAIL_MAX]; /* the driver's */
 };
 
@@ -169,11 +208,21 @@ enum err db_read(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX]
 
 /* ---- the driver ---- */
 
+/* tx_exec_each and tx_get_row_each for drivers that gain nothing by one statement for many rows. */
+enum err tx_exec_one_by_one(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                            size_t count);
+enum err tx_get_row_one_by_one(struct tx *tx, const char *sql, const struct db_value *args,
+                               size_t n, size_t count, db_row_reader read, void *out, size_t size,
+                               bool *found);
+
 struct db_stats {
     uint64_t commits, transactions, failures;
     uint64_t queue_depth, queue_limit;
     uint64_t wal_bytes, file_bytes;
     bool full; /* the last commit failed for want of space */
+    /* From submission to done() in µs, of writes that met no checkpoint and of those that did;
+     * NULL: the driver makes none. They live as long as the driver. */
+    const struct hist *write_us, *checkpoint_write_us;
 };
 
 struct db_ops {
@@ -188,9 +237,13 @@ struct db_ops {
     struct str (*column_text)(struct db_rows *rows, int column);
     bool (*column_null)(struct db_rows *rows, int column);
     enum err (*rows_done)(struct db_rows *rows);
+    /* More than one row; a driver without trips names tx_exec_one_by_one and its like. */
+    enum err (*exec_each)(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                          size_t count);
+    enum err (*get_row_each)(struct tx *tx, const char *sql, const struct db_value *args, size_t n,
+                             size_t count, db_row_reader read, void *out, size_t size, bool *found);
     enum err (*backup)(struct db *db, const char *path,
                        void (*progress)(void *arg, int done, int total), void *arg);
-    /* Of a shared driver; NULL elsewhere. */
     enum err (*horizon)(struct db *db, uint64_t *id);
     enum err (*now)(struct db *db, int64_t *wall_ms, int64_t *error_us);
     void (*stats)(struct db *db, struct db_stats *out);
@@ -205,7 +258,7 @@ typedef void (*db_commit_hook)(void *ctx, const struct event *events, size_t n);
 struct db {
     const struct db_ops *ops;
     bool shared; /* other nodes write to it: events become visible in another order than that of
-                    their ids, and the commit hook tells of this node's alone */
+                    their ids, and the commit hook reports this node's alone */
     struct id_gen *ids;
     db_commit_hook on_commit; /* set once, before the first submit */
     void *on_commit_ctx;
@@ -217,12 +270,12 @@ struct db {
 enum err db_backup(struct db *db, const char *path,
                    void (*progress)(void *arg, int done, int total), void *arg);
 void db_stats(struct db *db, struct db_stats *out);
-/* Every event with an id at or below *id that will ever be committed, by whatever node, is
- * committed now: who reads after this sees it. It lags behind the present by some 30 ms and by the
+/* Every event with an id at or below *id that any node will ever commit is committed now, so that
+ * a later read sees it. A shared store's horizon lags behind the present by some 30 ms and by the
  * longest open write. Not shared: UINT64_MAX. Blocking. */
 enum err db_horizon(struct db *db, uint64_t *id);
-/* The store's own time, right within ± *error_us (half the way there and back). Only of a shared
- * store. Blocking. */
+/* The store's own time, right within ± *error_us: half the round trip to a shared store, 0 for a
+ * store in this process. Blocking. */
 enum err db_now(struct db *db, int64_t *wall_ms, int64_t *error_us);
 void db_stop(struct db *db);
 void db_free(struct db *db);

@@ -45,6 +45,11 @@ enum event_keep event_keep(enum event_type type)
     return types[type].keep;
 }
 
+bool event_is_applied_by_data(enum event_type type)
+{
+    return type == EVENT_FOLLOWS_IMPORTED;
+}
+
 bool event_type_parse(struct str wire_name, enum event_type *type)
 {
     for (size_t i = 0; i < EVENT_TYPE_COUNT; i++) {
@@ -233,6 +238,12 @@ static void lift_follow_removed_1(struct event *e)
     e->value = FOLLOW_ENDED_UNKNOWN;
 }
 
+/* Version 1 left it to the reader that a follow concerns the one who is followed. */
+static void lift_follow_created_1(struct event *e)
+{
+    e->subject = e->object;
+}
+
 /* From `version` of that type to the next one. */
 static const struct {
     enum event_type type;
@@ -240,6 +251,7 @@ static const struct {
     void (*lift)(struct event *e);
 } lifts[] = {
     {EVENT_FOLLOW_REMOVED, 1, lift_follow_removed_1},
+    {EVENT_FOLLOW_CREATED, 1, lift_follow_created_1},
 };
 
 static bool lift_once(struct event *e)

@@ -16,7 +16,13 @@
 enum event_keep { EVENT_STORED, EVENT_PASSING };
 
 /* name, wire name, version, keep                           actor      object     value; then its
- * subject, if it has one */
+ * subject, if it has one.
+ *
+ * post.liked … post.uncommented tell the caches of this process where a counter stands; like.* and
+ * comment.* are the facts, for those who follow them. The latter's data name the post:
+ * {"post":"…"}. No account is the subject of its own act: a like of one's own post has no subject.
+ * The accounts that *.mentions name are in its data: {"to":["…"]} (TO_LISTED). follows.imported is
+ * several follows of one account: whom it follows now is in its data (model/follow_all.h). */
 /* clang-format off */
 #define EVENT_TABLE(X)                                                                             \
     X(ACCOUNT_CREATED,   "account.created",   1, STORED)  /* account   -          -             */ \
@@ -25,12 +31,12 @@ enum event_keep { EVENT_STORED, EVENT_PASSING };
     X(ACCOUNT_RESTORED,  "account.restored",  1, STORED)  /* account   -          -             */ \
     X(ACCOUNT_DELETED,   "account.deleted",   1, STORED)  /* account   -          -             */ \
     X(SESSION_ENDED,     "session.ended",     1, PASSING) /* account   session|0  -             */ \
-    X(FOLLOW_CREATED,    "follow.created",    1, STORED)  /* follower  followee   -             */ \
+    X(FOLLOW_CREATED,    "follow.created",    2, STORED)  /* follower  followee   -  followee   */ \
     X(FOLLOW_REMOVED,    "follow.removed",    2, STORED)  /* follower  followee   how it ended  */ \
     X(MUTE_CREATED,      "mute.created",      1, STORED)  /* muter     muted      -             */ \
     X(MUTE_REMOVED,      "mute.removed",      1, STORED)  /* muter     muted      -             */ \
-    X(BLOCK_CREATED,     "block.created",     1, PASSING) /* blocker   blocked    -             */ \
-    X(BLOCK_REMOVED,     "block.removed",     1, PASSING) /* blocker   blocked    -             */ \
+    X(BLOCK_CREATED,     "block.created",     1, STORED)  /* blocker   blocked    -             */ \
+    X(BLOCK_REMOVED,     "block.removed",     1, STORED)  /* blocker   blocked    -             */ \
     X(POST_CREATED,      "post.created",      1, STORED)  /* author    post       delivery      */ \
     X(POST_EDITED,       "post.edited",       1, STORED)  /* author    post       -             */ \
     X(POST_DELETED,      "post.deleted",      1, STORED)  /* author    post       delivery      */ \
@@ -45,8 +51,16 @@ enum event_keep { EVENT_STORED, EVENT_PASSING };
     X(GROUP_MESSAGE,     "group.message",     1, STORED)  /* group     author     seq           */ \
     X(GROUP_ENTRY,       "group.entry",       1, STORED)  /* group     author     seq           */ \
     X(GROUP_JOINED,      "group.joined",      1, STORED)  /* group     member     seq           */ \
-    X(GROUP_LEFT,        "group.left",        1, STORED)  /* group     member     seq           */ \
-    X(GROUP_READ,        "group.read",        1, PASSING) /* group     reader     seq           */
+    X(GROUP_LEFT,        "group.left",        1, STORED)  /* group     member     seq; member   */ \
+    X(GROUP_READ,        "group.read",        1, PASSING) /* group     reader     seq           */ \
+    X(GROUP_UPDATED,     "group.updated",     1, PASSING) /* group     member|0   -             */ \
+    X(LIKE_CREATED,      "like.created",      1, STORED)  /* liker     post       -  its author */ \
+    X(LIKE_REMOVED,      "like.removed",      1, STORED)  /* liker     post       -  its author */ \
+    X(COMMENT_CREATED,   "comment.created",   1, STORED)  /* commenter comment    -  the post's */ \
+    X(COMMENT_DELETED,   "comment.deleted",   1, STORED)  /* commenter comment    -  the post's */ \
+    X(POST_MENTIONS,     "post.mentions",     1, STORED)  /* author    post       -             */ \
+    X(COMMENT_MENTIONS,  "comment.mentions",  1, STORED)  /* commenter comment    -             */ \
+    X(FOLLOWS_IMPORTED,  "follows.imported",  1, STORED)  /* follower  -          how many      */
 
 enum event_type {
 #define EVENT_ENUM(name, wire, version, keep) EVENT_##name,
@@ -74,13 +88,15 @@ struct event {
     enum event_type type;
     uint16_t version;
     uint64_t actor;   /* whose act it is; events of one actor keep their order */
-    uint64_t subject; /* whom it concerns, when that is one other person: the author of the liked
-                         post, the one who was followed or mentioned; 0: nobody */
+    uint64_t subject; /* the one other person whom it concerns: the author of the liked post, the
+                         followed or mentioned person; 0: none */
     uint64_t object;
     int64_t value;
     struct str data; /* what its consumers need besides: a JSON object of at most EVENT_DATA_MAX
                         bytes, versioned with the type; empty: nothing. Set by the emitter, and for
-                        the sinks and audiences of a rule with `reads_data`, during their call */
+                        the sinks and audiences of a rule with `reads_data`, during their call. Of
+                        a type that is applied by it the emitter's memory lives until the commit
+                        hook returns */
     const struct post_card *card; /* POST_CREATED, POST_EDITED: what became true, for the caches.
                                      Lives until the commit hook returns; never stored. */
 };
@@ -99,6 +115,8 @@ const char *event_wire_name(enum event_type type);
 uint16_t event_version(enum event_type type);
 enum event_keep event_keep(enum event_type type);
 bool event_type_parse(struct str wire_name, enum event_type *type);
+/* Do the views need its data? Then the commit hook gets it, and whoever applies it again. */
+bool event_is_applied_by_data(enum event_type type);
 
 /* The payload column: {"actor":"…","object":"…","value":n,"subject":"…","data":{…}}; the last two
  * only where there is something to say. */
@@ -135,3 +153,4 @@ struct id_gen;
  * it to the transaction's list for the commit hook. Defined in pipe/outbox.c, with the rest of the
  * outbox table's SQL. */
 enum err outbox_emit(struct tx *tx, struct event e);
+enum err outbox_emit_all(struct tx *tx, struct event *events, size_t n); /* … of several */

@@ -10,9 +10,9 @@
  *  2. audiences() visits every account that follows the author during the whole walk, at least
  *     once; those who come or go meanwhile may be missed or met. Members are handles of this
  *     driver, valid until it closes.
- *  3. After apply(MEMBER on) returned, a walk over the group meets the member; after
- *     apply(MEMBER off) it does not. Such a walk promises what 2 says of followers; it may leave
- *     out members whose inbox is dropped, unless they are listened to (views_listen).
+ *  3. After apply(MEMBER on) returned, a walk over the group meets the member; after apply(MEMBER
+ *     off) it does not. Such a walk promises what 2 says of followers; it may leave out members
+ *     whose inbox is dropped, unless views_listen is on for them.
  *  4. While the state is lost or suspect visible() and neighbours() answer ERR_NEEDS_TRUTH and
  *     audiences() ERR_UNAVAILABLE. */
 #pragma once
@@ -25,11 +25,11 @@
 
 struct graph;
 
-/* Which part of the followers a walk visits. The first page fixes `active_since` and `started`,
- * so that ACTIVE and REST together always cover everyone: REST leaves out only those whose last
- * visit lies between the two moments; somebody who woke up meanwhile is met again, which is
- * harmless. A visit that is reported after a walk began counts as not before its start, also when
- * the clock was set back. */
+/* Which part of the followers a walk visits. The first page fixes `active_since` and `started`, so
+ * that ACTIVE and REST together always cover everyone: REST leaves out only those whose last visit
+ * lies between the two moments; a person who returned meanwhile is met again, which is harmless. A
+ * visit that is reported after a walk began counts as not before its start, also when the clock was
+ * set back. */
 enum audience_part { AUDIENCE_ALL, AUDIENCE_ACTIVE, AUDIENCE_REST };
 
 struct audience_cursor {

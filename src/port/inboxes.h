@@ -1,15 +1,15 @@
-/* Inboxes: in which order a person's groups come, the one with the latest activity first. What a
- * reader is shown of them, and whether they are still a member, is read from truth; so a group too
- * many does no harm, and one that is missing would.
+/* Inboxes: the order of a person's groups, the one with the latest activity first. Readers take the
+ * content, and whether they are still a member, from truth; so a group too many does no harm, and a
+ * missing one would.
  *
  * The contract, checked in test/contract/inboxes_cases.c:
- *  1. push() and apply(MESSAGE) raise the group's activity in each inbox to at least that given;
- *     an inbox without the group gets it. Again, late or in another order: the greatest activity of
+ *  1. push() and apply(MESSAGE) raise the group's activity in each inbox to at least that given; an
+ *     inbox without the group gets it. Again, late or in another order: the greatest activity of
  *     all counts. A dropped inbox stays dropped.
  *  2. After apply(MEMBER on) returned a ready inbox holds the group; after apply(MEMBER off) it
  *     does not, until something is pushed.
- *  3. read() returns the groups in the order of falling activity, each once, all of those there
- *     are below `below`. ERR_NEEDS_TRUTH: it is dropped, building, lost or suspect.
+ *  3. read() returns the groups in the order of falling activity, each once, all of those there are
+ *     below `below`. ERR_NEEDS_TRUTH: it is dropped, building, lost or suspect.
  *  4. begin(), anew(), end() and give_up() are to an inbox what port/timelines.h says of a
  *     timeline: what is pushed, joined and left between begin and end is not lost.
  *  5. After drop() returned an inbox is dropped until a rebuild that begins later has ended. One
@@ -20,7 +20,7 @@
 
 struct inboxes;
 
-/* A group in somebody's inbox. Activities are ids of events, so no two in one inbox are equal. */
+/* A group in an inbox. Activities are ids of events, so no two in one inbox are equal. */
 struct inbox_entry {
     uint64_t group;
     uint64_t activity;
@@ -65,7 +65,7 @@ static inline enum err inboxes_push_one(struct inboxes *b, uint64_t group, uint6
     return e;
 }
 
-/* For those who will not be pushed to: members of a large group who have not been here for long. */
+/* For members who will not be pushed to: those of a large group who were not active lately. */
 static inline enum err inboxes_drop(struct inboxes *b, const uint64_t *members, size_t n)
 {
     return b->ops->drop(b, members, n);

@@ -49,11 +49,12 @@ struct invalidation;
 
 struct invalidation_stats {
     uint64_t asked, round_trips; /* one round trip answers all who asked before it */
-    uint64_t changes;            /* heard of */
+    uint64_t changes;            /* received */
     uint64_t lost;               /* how often everything noted became worthless at once */
 };
 
 struct invalidation_ops {
+    void (*init)(struct invalidation *w, struct read_trace *trace);
     void (*begin)(struct invalidation *w, struct read_trace *trace);
     void (*end)(struct invalidation *w, struct read_trace *trace);
     bool (*same)(struct invalidation *w, uint64_t generation, const struct traced_read *reads,
@@ -67,6 +68,13 @@ struct invalidation_ops {
 struct invalidation {
     const struct invalidation_ops *ops;
 };
+
+/* An empty trace for a caller that notes the reads itself (port/page_source.h). end() ends it,
+ * too. */
+static inline void invalidation_init(struct invalidation *w, struct read_trace *trace)
+{
+    w->ops->init(w, trace);
+}
 
 /* Begins an empty trace, to which this thread's reads are added until end(); one at a time. */
 static inline void invalidation_begin(struct invalidation *w, struct read_trace *trace)

@@ -1,6 +1,6 @@
-/* What the domain tells the engine: for this fact, who gets it, through which sink, under which
- * policy. The table itself is model/rules.c; the engine (pipe/) knows only this shape. A new
- * kind of fan-out is one row plus its sink. */
+/* The rule table's shape: for an event type, its audience, its sink and its policy. The table
+ * itself is model/rules.c; the engine (pipe/) knows only this shape. A new kind of fan-out is one
+ * row plus its sink. */
 #pragma once
 
 #include <stdatomic.h>
@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "port/event.h"
 #include "port/graph.h"
+#include "port/signal.h"
 
 struct db;
 struct tx;
@@ -31,7 +32,7 @@ struct audience {
                   struct audience_page *pages, size_t n);
     bool single;  /* one account at most, which the first page has */
     bool handles; /* members are handles of the views; false: account ids */
-    bool parts;   /* a walk can be of those who were seen lately, and of all others: a large one is
+    bool parts;   /* a walk can visit the people active lately, or all others: a large one is
                      split */
 };
 extern const struct audience audience_followers; /* of the actor */
@@ -55,8 +56,8 @@ enum lane {
 enum { LANES_MAX = 64 };
 _Static_assert((int)LANE_COUNT <= (int)LANES_MAX, "too many lanes");
 
-/* Who works on a lane, by what its sinks touch: so that a slow mail server or a long clean-up never
- * holds up a timeline. */
+/* The workers of a lane, by what its sinks touch: so that a slow mail server or a long clean-up
+ * never holds up a timeline. */
 enum worker_pool { POOL_VIEWS, POOL_TRUTH, POOL_OUTSIDE, POOL_COUNT };
 
 /* Which settings replace the table's concurrency and rate. */
@@ -86,10 +87,11 @@ struct sink_env {
     struct db *db;
     struct views *views;
     struct cards *cards;
+    struct signal *signal; /* NULL: no streams */
     struct clock *clock;
     const _Atomic int64_t *celebrity_threshold; /* as it is now; NULL where no sink asks */
-    int64_t group_pull_threshold; /* members from which a group's message is pulled by those who
-                                     were not here lately; 0: everybody is pushed to */
+    int64_t group_pull_threshold; /* from so many members on, inactive members pull a group's
+                                     messages; 0: all are pushed to */
     int64_t active_within_ms;     /* what "lately" is; the engine's own */
     void *user;                   /* of the sinks; the engine does not look */
 };
@@ -106,8 +108,8 @@ struct sink_result {
 /* Delivers to the members; idempotent, or behind a dedup memory. It checks what it adds against
  * current truth (or compares event ids), so that a late, repeated or replayed event never
  * overwrites what a newer one did. An error means "nothing counts, try again later";
- * ERR_UNKNOWN_COMMIT (class RECONCILE) means that nobody knows whether it happened: it is never
- * tried again blindly. */
+ * ERR_UNKNOWN_COMMIT (class RECONCILE) means that its outcome is unknown: it is never tried again
+ * blindly. */
 typedef enum err (*sink_fn)(struct sink_env *env, const struct event *e, const uint64_t *members,
                             size_t n, struct sink_result *result);
 /* The same for several events, each with members of its own, or none. An error says nothing of any
@@ -137,8 +139,8 @@ struct outside_call {
 };
 typedef void (*outside_fn)(struct sink_env *env, struct outside_call *call);
 
-/* As a sink returns: an error means that it did not happen, and ERR_UNKNOWN_COMMIT that nobody
- * knows. The call is gone afterwards. */
+/* As a sink returns: an error means that it did not happen, ERR_UNKNOWN_COMMIT that the outcome is
+ * unknown. The call is gone afterwards. */
 static inline void outside_end(struct outside_call *call, enum err error)
 {
     call->error = error;
@@ -173,7 +175,8 @@ struct rule {
     const char *consumer; /* "timelines"; with `on` it names the rule */
     enum event_type on;
     bool (*wants)(const struct event *e); /* NULL: every event of that type */
-    const char *unwanted_as;              /* why `wants` says no, for an event's story */
+    const char *unwanted_as;              /* why `wants` says no, for an event's story; NULL: it is
+                                             not worth a word */
     const struct audience *audience;
     bool reads_data;    /* its audience or sink looks at event.data */
     sink_fn sink;       /* or … */
@@ -183,6 +186,13 @@ struct rule {
                            here lately; without a dedup memory */
     sinks_fn sinks;     /* NULL: none. For whole audiences that are small, where each call of the
                            sink would be a trip; without a dedup memory */
+    /* NULL: none. What the members of a page are signalled when its sink has delivered it: kind,
+     * key and seq. It is a part of the page's work: when it cannot be published the page is
+     * delivered again. Freshness shows it as the consumer SIGNAL_CONSUMER. */
+    void (*signal)(const struct event *e, struct signal_message *out);
+    /* NULL: every event is delivered. Of several events of one actor that wait together the last
+     * stands for the others, which are not delivered; this says so in an event's story. */
+    const char *outdone_as;
     enum lane lane;
     uint16_t batch; /* members a call at most; with a dedup memory the sink gets them one by one */
     enum priority priority;
@@ -192,12 +202,14 @@ struct rule {
     void (*business_key)(const struct event *e, uint64_t member, struct buf *out); /* BY_KEY */
     int64_t target_ms;      /* freshness; 0: its lane's */
     bool visible;           /* do people notice when it is late? */
-    bool observed;          /* the fan-out observer hears how long events of its type took */
+    bool observed;          /* the fan-out observer gets the times of its events */
     const char *late_means; /* what they notice, or why nothing */
 };
 
-/* The one account of an event's audience, when that is single; 0: nobody. */
+/* The one account of an event's audience, when that is single; 0: none. */
 uint64_t audience_only(const struct audience *audience, const struct event *e);
+
+#define SIGNAL_CONSUMER "live"
 
 /* Does a rule go through an audience page by page? */
 static inline bool rule_walks(const struct rule *rule)

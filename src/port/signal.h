@@ -1,18 +1,19 @@
-/* What nodes tell each other about things that are in truth alone: entries of a group's log that
- * change no inbox, and accounts of which something else has changed (a read mark, the end of a
- * session). Two drivers: local, for a process of its own, and Redis.
+/* Signals: what the engine's sinks and the commit hook tell the nodes that hold open streams. A
+ * signal names what is new (a kind, a key, a number) and the people whom it concerns; each node
+ * sends it to those of them who are connected there. Two drivers: local, for a process of its own,
+ * and Redis.
  *
  * The contract, checked in test/contract/signal_contract.c:
- *  1. Every consumer that reads on gets each published range at least once, in the order of
- *     publication, or else `missed` says that something was published that is not known any more:
- *     always so the first time.
- *  2. Of a remote driver: after the next publish() a trace (port/invalidation.h) in which consume()
- *     was called is not the same any more.
- *  3. invalidate(): whoever watches these accounts looks again, on every node. A driver that is not
- *     remote calls `invalidated` for each before it returns; with a remote one a trace in which the
- *     account's inbox was read is not the same any more.
+ *  1. A message that publish() took reaches `received` of every node that consumes, once or more,
+ *     in the order of publication, whole: with all its receivers, perhaps in several parts. Or else
+ *     consume() says `missed`: always so the first time, and after every possible loss.
+ *  2. publish() of a driver that is not remote has called `received` before it returns, never
+ *     fails and never blocks. consume() of such a driver has nothing to do.
+ *  3. consume() waits for at most `wait_ms`, and returns earlier when something has come. One
+ *     thread calls it at a time. An error: nothing is lost, the next call goes on from there.
+ *  4. reset() forgets how far was consumed: the next consume() is a first one.
  *
- * Any thread. */
+ * publish() may be called by any thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,57 +24,62 @@
 
 struct signal;
 
-/* Entries of a group, by their numbers. Group 0: of any group, and not all of them could be
- * published. */
-struct signal_range {
-    uint64_t group;
-    int64_t first, last;
+/* What became new; `key` and `seq` mean what the kind says. */
+enum signal_kind {
+    SIGNAL_GROUP = 1,   /* group, the number of its entry */
+    SIGNAL_READ,        /* group, how far it was read */
+    SIGNAL_FEED,        /* author, the post */
+    SIGNAL_FEED_PULLED, /* author, the post: to all who follow the author, whatever receivers it
+                           names */
+    SIGNAL_SESSION,     /* -, -: a session ended, or the account */
+    SIGNAL_MUTE,        /* author, 1: muted, 0: no longer */
+    SIGNAL_EVERYBODY,   /* -, -: something was not published: all listeners read anew */
+    SIGNAL_KINDS
 };
 
-enum { SIGNAL_BATCH_MAX = 4096 };
-struct signal_batch {
-    struct signal_range ranges[SIGNAL_BATCH_MAX];
+struct signal_message {
+    enum signal_kind kind;
+    uint64_t key;
+    int64_t seq;
+    const uint64_t *receivers; /* account ids */
     size_t n;
-    bool missed; /* something published since is not among them and never will be */
-    bool more;   /* consume again */
 };
 
-/* How far a consumer has read. All zeros: nothing yet. */
-struct signal_cursor {
-    uint64_t part[2];
-};
+/* Receivers of one call of publish() in all, at most. */
+enum { SIGNAL_RECEIVERS_MAX = 4096 };
 
 struct signal_ops {
-    enum err (*publish)(struct signal *s, const struct signal_range *ranges, size_t n);
-    enum err (*consume)(struct signal *s, struct signal_cursor *cursor, struct signal_batch *out);
-    enum err (*invalidate)(struct signal *s, const uint64_t *accounts, size_t n);
+    enum err (*publish)(struct signal *s, const struct signal_message *messages, size_t n);
+    enum err (*consume)(struct signal *s, int64_t wait_ms, bool *missed);
+    void (*reset)(struct signal *s);
     void (*free)(struct signal *s);
 };
 
 struct signal {
     const struct signal_ops *ops;
-    bool remote; /* other nodes take part, and every call may block */
-    /* Set before the first invalidate(), called by any thread, must not block. */
-    void (*invalidated)(void *ctx, uint64_t account);
-    void *invalidated_ctx;
+    bool remote; /* other nodes take part, and publish() and consume() may block */
+    /* Set before the first publish() or consume(); called by the threads that call these, must not
+     * block. NULL: no streams. */
+    void (*received)(void *ctx, const struct signal_message *messages, size_t n);
+    void *received_ctx;
 };
 
 /* ERR_UNAVAILABLE: it may have been published. */
-static inline enum err signal_publish(struct signal *s, const struct signal_range *ranges, size_t n)
+static inline enum err signal_publish(struct signal *s, const struct signal_message *messages,
+                                      size_t n)
 {
-    return s->ops->publish(s, ranges, n);
+    return s->ops->publish(s, messages, n);
 }
 
-/* What was published since. An error: cursor is as it was. */
-static inline enum err signal_consume(struct signal *s, struct signal_cursor *cursor,
-                                      struct signal_batch *out)
+/* Passes what was published since on to `received`. */
+static inline enum err signal_consume(struct signal *s, int64_t wait_ms, bool *missed)
 {
-    return s->ops->consume(s, cursor, out);
+    return s->ops->consume(s, wait_ms, missed);
 }
 
-static inline enum err signal_invalidate(struct signal *s, const uint64_t *accounts, size_t n)
+static inline void signal_reset(struct signal *s)
 {
-    return s->ops->invalidate(s, accounts, n);
+    s->ops->reset(s);
 }
 
 static inline void signal_free(struct signal *s)

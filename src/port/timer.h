@@ -13,5 +13,5 @@
 
 /* Sets it, or moves the one there is. e->id is given when it fires; e->type must be STORED. */
 enum err timer_set(struct tx *tx, const struct event *e, uint64_t key, int64_t due_ms);
-/* *waited: there was one, and it will not fire. NULL: nobody asks. */
+/* *waited (may be NULL): there was one, and it will not fire. */
 enum err timer_cancel(struct tx *tx, enum event_type type, uint64_t key, bool *waited);

@@ -1,31 +1,31 @@
-/* Everything that is derived from truth about who sees what: this header changes it, saves it,
- * loads it and hands out the three ports that read and deliver: port/graph.h, port/timelines.h and
- * port/inboxes.h. Two drivers: in memory with snapshots, Redis.
+/* The state derived from truth: this header changes it, saves it, loads it and hands out the three
+ * ports that read and deliver: port/graph.h, port/timelines.h and port/inboxes.h. Two drivers: in
+ * memory with snapshots, Redis.
  *
  * One apply() changes all three, because the changes of one account must be seen in their order.
  *
  * The contract, checked in test/contract/views_cases.c:
- *  1. apply() is idempotent and takes effect before it returns; changes to one account are seen
- *     in order.
+ *  1. apply() is idempotent and takes effect before it returns; changes to one account are seen in
+ *     order.
  *  2. save(position) makes durable a state that holds at least the effects of every event up to
- *     position; a later open reports that position. A save that dies half-way leaves the
- *     previous one in place. A driver whose state outlives the process has nothing to save: its
- *     position is VIEWS_LASTING as soon as it was loaded from truth once.
+ *     position; a later open reports that position. A save that dies half-way leaves the previous
+ *     one in place. A driver whose state outlives the process has nothing to save: its position is
+ *     VIEWS_LASTING as soon as it was loaded from truth once.
  *  3. A driver that has lost its state, or a part of it, says so instead of answering from the
  *     rest, until it was loaded again; how is said in the three ports.
  *  4. clear() takes everything away, of shared views also the cards, and leaves the driver as one
  *     that lost its state; loaded() ends that. While suspect() is on the driver answers this
  *     process as one that lost its state, whatever it holds. is_complete() says whether it holds
- *     everything, suspect or not, and to everybody the same; ERR_UNAVAILABLE: nobody answers.
+ *     everything, suspect or not, the same on every node; ERR_UNAVAILABLE: no answer.
  *  5. Of a `remote` driver: save() makes a second copy of everything done before it, where there is
  *     a place for one. ERR_CONFLICT: some of what was done since the last save that succeeded may
  *     be lost (its only copy died); the next save begins anew. One that is not remote answers so
  *     while its state is lost: there is nothing worth saving. Reads do not wait for a driver that
  *     is known to be away.
- *  6. After listen() returned, a driver that is not remote reports to `changed` everything that is
- *     pushed to the account or dropped and that may have changed something. Never while a lock is
- *     held. A remote driver does not report: a reader of home() and inboxes_read() in a trace
- *     (port/invalidation.h) learns there of every change. */
+ *  6. listening() names those of an audience's members to whom a signal must go. After
+ *     listen(account, on) returned, it names the account after every push that a reader may have
+ *     missed who read after that. A remote driver names all of them: it does not know who is
+ *     listened to at other nodes. */
 #pragma once
 
 #include "port/graph.h"
@@ -38,7 +38,7 @@ enum view_change_kind {
     VIEW_ACCOUNT,   /* `account` exists; value: when last seen (ms); on: its timeline and its inbox
                        start empty and complete; off: dropped (to be rebuilt when read) */
     VIEW_LAST_SEEN, /* `account` was seen at `value` (ms) */
-    VIEW_HIDE,      /* on: `account` is suspended or deleted, nobody but itself sees its posts */
+    VIEW_HIDE,      /* on: `account` is suspended or deleted, only itself sees its posts */
     VIEW_FOLLOW,    /* on/off: `account` follows `other` */
     VIEW_MUTE,      /* on/off: `account` has muted `other` */
     VIEW_POST,      /* on: `account` posted `other` (post id): into the own timeline at once, and
@@ -72,12 +72,10 @@ struct view_stats {
     int64_t saved_at_ms, save_took_ms, save_bytes;
 };
 
-/* What of an account has changed. */
-enum view_part { VIEW_PART_TIMELINE = 1, VIEW_PART_INBOX = 2 };
-
 struct views_ops {
     enum err (*apply)(struct views *v, const struct view_change *changes, size_t n);
     enum err (*listen)(struct views *v, uint64_t account, bool on);
+    size_t (*listening)(struct views *v, const uint64_t *members, size_t n, uint64_t *accounts);
     enum err (*save)(struct views *v, uint64_t position);
     enum err (*clear)(struct views *v);
     enum err (*loaded)(struct views *v);
@@ -103,10 +101,6 @@ struct views {
                                  an event loop */
     uint64_t epoch; /* positions in walks (audience_cursor.after) mean something only to views of
                        the same epoch */
-    /* Where listen() reports (6): set before the first listen(), called by any thread, must not
-     * block. */
-    void (*changed)(void *ctx, uint64_t account, enum view_part what);
-    void *changed_ctx;
 };
 
 /* Makes changes visible; called after their COMMIT and before the answer. */
@@ -115,11 +109,18 @@ static inline enum err views_apply(struct views *v, const struct view_change *ch
     return v->ops->apply(v, changes, n);
 }
 
-/* Reports changes of the account from now on, or no longer. On again, or off again: no difference.
- * A post that is pulled changes nobody's timeline and is not reported. */
+/* The account has an open stream in this process, or no longer. On again, or off again: no
+ * difference. */
 static inline enum err views_listen(struct views *v, uint64_t account, bool on)
 {
     return v->ops->listen(v, account, on);
+}
+
+/* The account ids of those members (handles) who are listened to; how many. Never blocks. */
+static inline size_t views_listening(struct views *v, const uint64_t *members, size_t n,
+                                     uint64_t *accounts)
+{
+    return v->ops->listening(v, members, n, accounts);
 }
 
 static inline enum err views_save(struct views *v, uint64_t position)

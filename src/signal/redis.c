@@ -1,169 +1,202 @@
-/* The signal between nodes, over Redis.
+/* The signal between nodes, over Redis: one stream, which is cut off at its old end. Every node
+ * that holds connections reads all of it, because no node knows where a person is connected; what
+ * it costs is eight bytes a receiver. An entry holds the messages of one publish(), as binary text.
  *
- * Redis tells whoever has read a key that it was changed (view/redis/invalidation.h). What is in
- * truth alone, a read mark for one, changes no key. For that each account has a key that
- * invalidate() writes and that says nothing. The views read it along with the inbox, also when it
- * does not exist, and it goes by itself after a while, which is one more look in vain.
- *
- * Ranges of groups concern any node where a member listens, and no node knows where that is. A key
- * for each member, or for each group, would be many; all nodes reading all ranges are few: one
- * stream, of which each node that has listeners tracks one key and reads what was added. It is cut
- * off at its old end. A consumer asks for the last entry it has read as well: if that is not there
- * any more, others may have gone that it has not read. */
+ * A consumer begins at an entry of its own, a mark without messages, so that there is always a last
+ * entry that it knows. Each read waits behind that entry for the next ones, and then looks whether
+ * the known entry is still there. If it is, nothing behind it was cut off before the read: entries
+ * leave in their order. If not, the consumer was too late, or the stream is another one (a flush, a
+ * replica that did not have it all): something may be missing, and the consumer begins anew. */
 #include "signal/redis.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "view/redis/client.h"
 
 enum {
-    INVALIDATE_A_FLUSH = 1024,
-    INVALIDATED_KEEP_MS = 30000,
-    RANGES_AN_ENTRY = 32,
     KEEP_ENTRIES = 4096,
-    READ_ENTRIES = SIGNAL_BATCH_MAX / RANGES_AN_ENTRY,
-    TEXT_MAX = 48
+    READ_ENTRIES = 64,
+    ENTRY_ID_MAX = 48,
+    ENTRY_BYTES_MAX = 1 << 20,
+    MESSAGES_MAX = 1024,
 };
+
+/* The fields of an entry: its messages, and a random number. A stream that was lost begins anew and
+ * may give an id of the old one again, within a millisecond. */
+#define FIELD_MESSAGES "m"
+#define FIELD_NONCE    "n"
 
 struct redis_signal {
     struct signal signal;
     struct client client;
+    /* the consumer's */
+    char last[ENTRY_ID_MAX]; /* the last entry that was read; "": none yet … */
+    uint64_t last_nonce;     /* … and its random number */
+    uint64_t *receivers;     /* of the entry that is being read */
+    size_t receivers_cap;
 };
 
-static struct client *client_of(struct signal *base)
-{
-    return &CONTAINER_OF(base, struct redis_signal, signal)->client;
-}
+/* ---- entries ---- */
 
-static enum err invalidate(struct signal *base, const uint64_t *accounts, size_t n)
-{
-    BORROWED struct batch *b = batch_borrow(client_of(base));
-    enum err e = OK;
-    for (size_t from = 0, some; !e && from < n; from += some) {
-        some = n - from < INVALIDATE_A_FLUSH ? n - from : INVALIDATE_A_FLUSH;
-        batch_reset(b);
-        for (size_t i = from; i < from + some; i++)
-            batch_command(b, "SET", arg_account(KEY_INVALIDATED, accounts[i]), arg_text("1"),
-                          arg_text("PX"), arg_number(INVALIDATED_KEEP_MS));
-        e = batch_flush(b, FLUSH_GOOD);
-    }
-    return e;
-}
+struct head {
+    uint64_t kind, key;
+    int64_t seq;
+    uint64_t n;
+};
 
-/* ---- ranges ---- */
-
-static void queue_entry(struct batch *b, const struct signal_range *ranges, size_t n)
+static void write_messages(struct buf *out, const struct signal_message *messages, size_t n)
 {
-    enum { FIRST = 5 };
-    char texts[RANGES_AN_ENTRY][TEXT_MAX];
-    struct arg args[FIRST + 2 * RANGES_AN_ENTRY] = {arg_key(SIGNAL_KEY), arg_text("MAXLEN"),
-                                                    arg_text("~"), arg_number(KEEP_ENTRIES),
-                                                    arg_text("*")};
     for (size_t i = 0; i < n; i++) {
-        snprintf(texts[i], TEXT_MAX, "%lld-%lld", (long long)ranges[i].first,
-                 (long long)ranges[i].last);
-        args[FIRST + 2 * i] = arg_number(ranges[i].group);
-        args[FIRST + 2 * i + 1] = arg_text(texts[i]);
+        const struct signal_message *m = &messages[i];
+        struct head head = {m->kind, m->key, m->seq, m->n};
+        buf_str(out, (struct str){(const char *)&head, sizeof head});
+        if (m->n > 0)
+            buf_str(out, (struct str){(const char *)m->receivers, m->n * sizeof *m->receivers});
     }
-    batch_queue(b, "XADD", args, FIRST + 2 * n);
 }
 
-static enum err publish(struct signal *base, const struct signal_range *ranges, size_t n)
+static void reserve(struct redis_signal *s, size_t n)
 {
-    BORROWED struct batch *b = batch_borrow(client_of(base));
-    for (size_t from = 0; from < n; from += RANGES_AN_ENTRY)
-        queue_entry(b, ranges + from, n - from < RANGES_AN_ENTRY ? n - from : RANGES_AN_ENTRY);
-    /* the publisher has other things to do, and tries again */
-    return n > 0 ? batch_flush(b, FLUSH_HURRY | FLUSH_GOOD) : OK;
+    if (n <= s->receivers_cap)
+        return;
+    s->receivers = realloc(s->receivers, n * sizeof *s->receivers);
+    CHECK(s->receivers); /* no more than Redis has just sent */
+    s->receivers_cap = n;
 }
 
-/* "1700000000000-3", "4-7": two numbers. */
-static bool read_pair(const redisReply *r, uint64_t *first, uint64_t *last)
+/* Text is not aligned: the receivers are copied out. False: this is not what we write. */
+static bool pass_on(struct redis_signal *s, struct str text)
 {
-    struct str rest = reply_text(r), number;
-    return str_split(&rest, '-', &number) && str_parse_u64(number, first) &&
-           str_parse_u64(rest, last);
-}
-
-static bool read_ranges(const redisReply *fields, struct signal_batch *out)
-{
-    if (fields->type != REDIS_REPLY_ARRAY || fields->elements > 2 * RANGES_AN_ENTRY)
-        return false;
-    for (size_t i = 0; i + 1 < fields->elements; i += 2) {
-        uint64_t first, last;
-        struct signal_range *one = &out->ranges[out->n];
-        if (!str_parse_u64(reply_text(fields->element[i]), &one->group) ||
-            !read_pair(fields->element[i + 1], &first, &last) || last > INT64_MAX || first > last)
+    struct signal_message messages[MESSAGES_MAX];
+    size_t n = 0, taken = 0;
+    reserve(s, text.len / sizeof(uint64_t) + 1);
+    while (text.len > 0 && n < MESSAGES_MAX) {
+        struct head head;
+        if (text.len < sizeof head)
             return false;
-        one->first = (int64_t)first;
-        one->last = (int64_t)last;
-        out->n++;
+        memcpy(&head, text.ptr, sizeof head);
+        text = (struct str){text.ptr + sizeof head, text.len - sizeof head};
+        if (head.n > text.len / sizeof(uint64_t) || head.kind == 0 || head.kind >= SIGNAL_KINDS)
+            return false;
+        size_t bytes = (size_t)head.n * sizeof(uint64_t);
+        messages[n++] = (struct signal_message){(enum signal_kind)head.kind, head.key, head.seq,
+                                                s->receivers + taken, (size_t)head.n};
+        memcpy(s->receivers + taken, text.ptr, bytes);
+        taken += (size_t)head.n;
+        text = (struct str){text.ptr + bytes, text.len - bytes};
     }
+    if (n > 0 && s->signal.received)
+        s->signal.received(s->signal.received_ctx, messages, n);
+    return text.len == 0;
+}
+
+static void queue_entry(struct batch *b, struct str text, uint64_t nonce)
+{
+    batch_command(b, "XADD", arg_key(SIGNAL_KEY), arg_text("MAXLEN"), arg_text("~"),
+                  arg_number(KEEP_ENTRIES), arg_text("*"), arg_text(FIELD_MESSAGES), arg_str(text),
+                  arg_text(FIELD_NONCE), arg_number(nonce));
+}
+
+/* ---- publishing ---- */
+
+static enum err publish(struct signal *base, const struct signal_message *messages, size_t n)
+{
+    struct redis_signal *s = CONTAINER_OF(base, struct redis_signal, signal);
+    if (n == 0)
+        return OK;
+    BORROWED struct batch *b = batch_borrow(&s->client);
+    for (size_t from = 0, some; from < n; from += some) {
+        struct buf text;
+        buf_init(&text, ENTRY_BYTES_MAX);
+        some = n - from < MESSAGES_MAX ? n - from : MESSAGES_MAX;
+        write_messages(&text, messages + from, some);
+        queue_entry(b, buf_view(&text), client_random(&s->client));
+        bool failed = text.failed;
+        buf_done(&text);
+        if (failed)
+            return ERR_TOO_LARGE;
+    }
+    return batch_flush(b, FLUSH_GOOD);
+}
+
+/* ---- consuming ---- */
+
+static bool note_last(struct redis_signal *s, struct str id, uint64_t nonce)
+{
+    if (id.len == 0 || id.len >= sizeof s->last)
+        return false;
+    memcpy(s->last, id.ptr, id.len);
+    s->last[id.len] = '\0';
+    s->last_nonce = nonce;
     return true;
 }
 
-/* The first entry is the last that was read before, or else something is missing. False: this is
- * not what we write. */
-static bool read_entries(const redisReply *r, struct signal_cursor *cursor,
-                         struct signal_batch *out)
+static bool read_nonce(const redisReply *entry, uint64_t *nonce)
 {
-    struct signal_cursor at = {{0}};
-    if (!r || r->type != REDIS_REPLY_ARRAY || r->elements > READ_ENTRIES + 1)
-        return false;
-    out->n = 0;
-    out->missed = true;
-    for (size_t i = 0; i < r->elements; i++) {
-        const redisReply *entry = r->element[i];
-        if (reply_count(entry) != 2 || !read_pair(entry->element[0], &at.part[0], &at.part[1]))
-            return false;
-        if (i == 0 && at.part[0] == cursor->part[0] && at.part[1] == cursor->part[1])
-            out->missed = false;
-        else if (!out->missed && !read_ranges(entry->element[1], out))
-            return false;
-    }
-    out->more = r->elements == READ_ENTRIES + 1;
-    *cursor = at;
-    return true;
+    return str_parse_u64(reply_text(reply_element(reply_element(entry, 1), 3)), nonce);
 }
 
-static void queue_read(struct batch *b, const struct signal_cursor *cursor)
+static enum err begin(struct redis_signal *s)
 {
-    char from[TEXT_MAX];
-    snprintf(from, sizeof from, "%llu-%llu", (unsigned long long)cursor->part[0],
-             (unsigned long long)cursor->part[1]);
-    if (cursor->part[0] > 0)
-        batch_command(b, "XRANGE", arg_key(SIGNAL_KEY), arg_text(from), arg_text("+"),
-                      arg_text("COUNT"), arg_number(READ_ENTRIES + 1));
+    BORROWED struct batch *b = batch_borrow(&s->client);
+    uint64_t nonce = client_random(&s->client);
+    queue_entry(b, STR(""), nonce);
+    enum err e = batch_flush(b, FLUSH_HURRY | FLUSH_GOOD);
+    return !e && !note_last(s, batch_text(b, 0), nonce) ? ERR_UNAVAILABLE : e;
+}
+
+/* [[key, [[id, [field, text, field, nonce]], …]]] or nil. False: not what we write; it counts as
+ * missed. */
+static bool read_entries(struct redis_signal *s, const redisReply *r)
+{
+    const redisReply *entries = reply_element(reply_element(r, 0), 1);
+    bool good = true;
+    for (size_t i = 0; i < reply_count(entries); i++) {
+        const redisReply *entry = entries->element[i];
+        uint64_t nonce;
+        good &= read_nonce(entry, &nonce) &&
+                pass_on(s, reply_text(reply_element(reply_element(entry, 1), 1))) &&
+                note_last(s, reply_text(reply_element(entry, 0)), nonce);
+    }
+    return good;
+}
+
+static enum err read_on(struct redis_signal *s, int64_t wait_ms, bool *missed)
+{
+    BORROWED struct batch *b = batch_borrow(&s->client);
+    batch_command(b, "XREAD", arg_text("COUNT"), arg_number(READ_ENTRIES), arg_text("BLOCK"),
+                  arg_number((uint64_t)(wait_ms > 0 ? wait_ms : 1)), arg_text("STREAMS"),
+                  arg_key(SIGNAL_KEY), arg_text(s->last));
+    batch_command(b, "XRANGE", arg_key(SIGNAL_KEY), arg_text(s->last), arg_text(s->last));
+    TRY(batch_flush(b, FLUSH_HURRY | FLUSH_GOOD));
+    uint64_t nonce;
+    const redisReply *known = reply_element(batch_reply(b, 1), 0);
+    *missed = !read_nonce(known, &nonce) || nonce != s->last_nonce;
+    if (!*missed)
+        *missed = !read_entries(s, batch_reply(b, 0));
+    return OK;
+}
+
+static enum err consume(struct signal *base, int64_t wait_ms, bool *missed)
+{
+    struct redis_signal *s = CONTAINER_OF(base, struct redis_signal, signal);
+    *missed = false;
+    if (s->last[0])
+        TRY(read_on(s, wait_ms, missed));
     else
-        batch_command(b, "XREVRANGE", arg_key(SIGNAL_KEY), arg_text("+"), arg_text("-"),
-                      arg_text("COUNT"), arg_number(1));
+        *missed = true;
+    if (!*missed)
+        return OK;
+    s->last[0] = '\0';
+    return begin(s);
 }
 
-static enum err read_on(struct signal *base, struct signal_cursor *cursor, struct signal_batch *out)
+static void reset(struct signal *base)
 {
-    BORROWED struct batch *b = batch_borrow(client_of(base));
-    batch_invalidation(b);
-    queue_read(b, cursor);
-    enum err e = batch_flush(b, FLUSH_HURRY);
-    if (!e && !read_entries(batch_reply(b, 0), cursor, out))
-        e = ERR_UNAVAILABLE;
-    return e;
-}
-
-static enum err consume(struct signal *base, struct signal_cursor *cursor, struct signal_batch *out)
-{
-    struct signal_cursor at = *cursor;
-    bool began = at.part[0] > 0;
-    enum err e = read_on(base, &at, out);
-    if (!e && out->missed && began) { /* on from the latest: what lies before it is missed, too */
-        at = (struct signal_cursor){{0}};
-        e = read_on(base, &at, out);
-    }
-    if (!e)
-        *cursor = at;
-    return e;
+    CONTAINER_OF(base, struct redis_signal, signal)->last[0] = '\0';
 }
 
 /* ---- life ---- */
@@ -172,11 +205,12 @@ static void redis_free(struct signal *base)
 {
     struct redis_signal *s = CONTAINER_OF(base, struct redis_signal, signal);
     client_close(&s->client);
+    free(s->receivers);
     free(s);
 }
 
 static const struct signal_ops redis_ops = {
-    .publish = publish, .consume = consume, .invalidate = invalidate, .free = redis_free};
+    .publish = publish, .consume = consume, .reset = reset, .free = redis_free};
 
 enum err signal_redis_open(const struct redis_config *config, struct signal **out)
 {

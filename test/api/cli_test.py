@@ -333,7 +333,7 @@ def _():
         equal(errors, b"", str(words))
 
 
-@test("status --watch ends when nobody reads any more")
+@test("status --watch ends when its reader is gone")
 def _():
     with Folder() as folder, Server(data=folder + "/data") as server:
         process = subprocess.Popen([program(), "status", "--watch", "--data", server.data], stdout=subprocess.PIPE)
@@ -360,7 +360,7 @@ def _():
                err=f"^fantail serve: .*{server.port}.*in use\n$")
 
 
-@test("a killed server leaves a socket that stops nobody")
+@test("a killed server leaves a socket that does not stop the next one")
 def _():
     with Folder() as folder, Server(data=folder + "/data") as server:
         server.sign_up("ada")

@@ -67,7 +67,7 @@ def _():
     ADA.get("/v1/posts/1/comments").problem(404)
 
 
-@test("comments-are-deleted-by-their-author-or-the-posts-and-nobody-else")
+@test("comments-are-deleted-by-their-author-or-the-posts-alone")
 def _():
     post = write(ADA)
     first, second, third = (say(BOB, post, str(n)).json["id"] for n in range(3))

@@ -192,6 +192,7 @@ def _():
     equal(again.body, first.body)
     equal(again.headers["idempotent-replayed"], "true")
     check("another body" in post(writer, "two", headers={"Idempotency-Key": "k-1"}).problem(422)["detail"])
+    check("another body" in post(writer, "", headers={"Idempotency-Key": "k-1"}).problem(422)["detail"])  # before what is wrong with it
     equal(count_posts(writer), 1)
     post(ADA, "one", headers={"Idempotency-Key": "k-1"}).expect(201)  # another caller's key is another key
     writer.delete("/v1/posts/" + first.json["id"], headers={"Idempotency-Key": "k-1"}).expect(204)  # another route's, too

@@ -46,7 +46,7 @@ def _():
     event = page("types=follow.created")["items"][0]
     equal(event["specversion"], "1.0")
     equal((event["type"], event["datacontenttype"]), ("follow.created", "application/json"))
-    equal(event["data"], {"actor": ADA.id, "object": BOB.id, "value": 0})
+    equal(event["data"], {"actor": ADA.id, "object": BOB.id, "value": 0, "subject": BOB.id})
     equal(event["subject"], "accounts/" + ADA.id)
     check(shapes.is_id(event["id"]) and shapes.is_time(event["time"]))
     equal(event["sequence"], event["id"].zfill(20))
@@ -58,6 +58,42 @@ def _():
         other.sign_up("ada")
         other.drain()
         check(page("", other)["items"][0]["source"] != event["source"], "two stores have one source")
+
+
+@test("events-tell-of-likes-comments-mentions-and-blocks-with-whom-they-concern")
+def _():
+    with Server(rate_auth=0) as server:
+        ada, bob, eve = (server.sign_up(name) for name in ("ada", "bob", "eve"))
+        post = bob.post("/v1/posts", {"caption": "with @ada, @EVE. not@eve @nobody.here @bob"}).expect(201).json["id"]
+        for client in (ada, bob):
+            client.put(f"/v1/posts/{post}/like").expect(200)
+            client.put(f"/v1/posts/{post}/like").expect(200)
+        ada.delete(f"/v1/posts/{post}/like").expect(200, 204)
+        comment = ada.post(f"/v1/posts/{post}/comments", {"body": "@eve look"}).expect(201).json["id"]
+        bob.delete(f"/v1/comments/{comment}").expect(204)
+        bob.patch(f"/v1/posts/{post}", {"caption": "with @ada"}).expect(200)
+        ada.put(f"/v1/accounts/{eve.id}/block").expect(200)
+        ada.delete(f"/v1/accounts/{eve.id}/block").expect(200, 204)
+        server.drain()
+        told = [(e["type"], e["subject"], e["data"]) for e in walk(100, server=server) if not e["type"].startswith("account.")]
+        about, said = "posts/" + post, "comments/" + comment
+
+        def data(actor, thing, subject=None, **more):
+            body = {"actor": actor.id, "object": thing, "value": 0}
+            return body | ({"subject": subject.id} if subject else {}) | ({"data": more} if more else {})
+
+        equal(told, [
+            ("post.mentions", about, data(bob, post, to=[ada.id, eve.id])),
+            ("post.created", about, data(bob, post)),
+            ("like.created", about, data(ada, post, bob)),
+            ("like.created", about, data(bob, post)),  # one's own concerns nobody else
+            ("like.removed", about, data(ada, post, bob)),
+            ("comment.mentions", said, data(ada, comment, post=post, to=[eve.id])),
+            ("comment.created", said, data(ada, comment, bob, post=post)),
+            ("comment.deleted", said, data(ada, comment, bob, post=post)),
+            ("post.edited", about, data(bob, post)),  # names nobody who was not named before
+            ("block.created", "accounts/" + ada.id, data(ada, eve.id)),
+            ("block.removed", "accounts/" + ada.id, data(ada, eve.id))])
 
 
 @test("events-come-in-order-without-gap-or-repetition-whatever-the-page")

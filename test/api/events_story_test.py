@@ -55,12 +55,14 @@ def _():
     for field in ("time", "committed_at", "published_at", "done_at"):
         check(shapes.is_time(told[field]), f"{field} is {told[field]}")
     check(told["committed_at"] <= told["published_at"] <= told["done_at"], str(told))
-    equal([(r["consumer"], r["wanted"], r["why_not"]) for r in told["rules"]], [("timelines", True, None)])
+    equal([(r["consumer"], r["wanted"]) for r in told["rules"]], [("timelines", True), ("live", False)])
+    equal(told["rules"][0]["why_not"], None)
     batches = told["batches"]
     equal((batches["count"], batches["members"], batches["delivered"], batches["complete"]), (1, 1, 1, True))
-    kinds = [r["kind"] for r in told["trace"]]
+    kinds = [r["kind"] for r in told["trace"] if r["kind"] != "unwanted"]
     equal((kinds[0], kinds[-1]), ("published", "done"))
-    equal((told["deliveries"], told["in_flight"], told["decisions"], told["unread"]), ([], [], [], None))
+    equal((told["deliveries"], told["in_flight"], told["unread"]), ([], [], None))
+    equal([(d["kind"], d["consumer"]) for d in told["decisions"]], [("unwanted", "live")])
     text = said("event", event)
     for words in (f"event {event}: post.created, done", f"by {BOB.id}, about {post}", "for timelines, lane small",
                   "delivered to 1 account in 1 batch"):
@@ -76,9 +78,9 @@ def _():
                "the author to become a celebrity")
     post = star.post("/v1/posts", {"caption": "pulled"}).expect(201).json["id"]
     told = await_state(event_of(post), "done")
-    equal([(r["consumer"], r["wanted"]) for r in told["rules"]], [("timelines", False)])
+    equal([(r["consumer"], r["wanted"]) for r in told["rules"]], [("timelines", False), ("live", True)])
     check(len(told["rules"][0]["why_not"]) > 5, str(told["rules"]))
-    equal(told["batches"]["count"], 0)
+    equal(told["batches"]["count"], 1)  # the announcement to open streams
     check("not for timelines: " + told["rules"][0]["why_not"] in said("event", told["id"]))
 
 

@@ -295,7 +295,7 @@ def _():
 # -- inactive people ---------------------------------------------------------------------------------------
 
 
-@test("feed-of-somebody-inactive-is-dropped-and-whole-at-the-first-read-back")
+@test("feed-of-an-inactive-person-is-dropped-and-whole-at-the-first-read-back")
 def _():
     with Server(**{**TINY, "inactive_after": "1s"}) as server:
         world = World(server, 5)

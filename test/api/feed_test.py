@@ -49,7 +49,31 @@ def _():
     shapes.post(author.get("/v1/feed").json["items"][0], author, liked=False, like_count=1)
 
 
-@test("feed-of-nobody-needs-a-token-and-of-a-newcomer-is-empty")
+@test("feed-that-was-just-read-shows-new-names-captions-and-counters-at-once")
+def _():
+    me, author = somebody(), somebody(display_name="Before")
+    follow(me, author)
+    post = write(author, 'a "quoted" caption')
+    SERVER.drain()
+
+    def shown():
+        pages = [me.get("/v1/feed" + query).expect(200).json["items"] for query in ("", "?limit=9") * 2]
+        equal(pages[1:], pages[:1] * 3)  # kept, drawn from fragments, or drawn from truth
+        return pages[0][0]
+
+    equal((shown()["author"]["display_name"], shown()["caption"]), ("Before", 'a "quoted" caption'))
+    author.patch("/v1/me", {"display_name": "After"}).expect(200)
+    equal(shown()["author"]["display_name"], "After")
+    author.patch("/v1/posts/" + post, {"caption": "changed"}).expect(200)
+    equal((shown()["caption"], shown()["author"]["display_name"]), ("changed", "After"))
+    for n in (1, 2):
+        somebody().put(f"/v1/posts/{post}/like").expect(200)
+        equal(shown()["like_count"], n)
+    author.patch("/v1/me", {"avatar_url": "https://example.org/b.png"}).expect(200)
+    equal(shown()["author"]["avatar_url"], "https://example.org/b.png")
+
+
+@test("feed-without-a-token-is-401-and-of-a-newcomer-is-empty")
 def _():
     SERVER.anonymous.get("/v1/feed").problem(401)
     equal(somebody().get("/v1/feed").expect(200).json, {"items": [], "next_cursor": None})

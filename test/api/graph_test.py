@@ -57,7 +57,7 @@ def _():
     equal(counts(ada), (0, 0))
 
 
-@test("graph-edges-to-nobody-are-404-and-without-a-token-401")
+@test("graph-edges-to-unknown-accounts-are-404-and-without-a-token-401")
 def _():
     ada = somebody()
     for kind in ("follow", "block", "mute"):

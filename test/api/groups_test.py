@@ -74,7 +74,7 @@ def _():
     equal(members(EVE, group), [("ada", "owner"), ("bob", "member"), ("eve", "member")])
 
 
-@test("groups-are-nobody-elses-business")
+@test("groups-are-hidden-from-all-but-their-members")
 def _():
     group = make(ADA, BOB)
     for client, status in ((TOM, 404), (ANYONE, 401)):
@@ -272,7 +272,7 @@ def _():
     equal(story(BOB, group)[-1], ("leave", "bob", "bob"))
 
 
-@test("whoever-accepts-an-invitation-to-a-group-that-everybody-left-owns-it")
+@test("accepting-an-invitation-to-a-group-that-all-left-makes-the-owner")
 def _():
     group = make(ADA)
     for guest in (BOB, EVE):
@@ -303,7 +303,7 @@ def _():
     equal(show(BOB, group).json["read_seq"], 10)
 
 
-@test("an-edit-shows-nobody-what-was-not-said-in-their-time")
+@test("an-edit-shows-no-member-what-was-not-said-in-their-time")
 def _():
     group = make(ADA, BOB)
     first = say(ADA, group, "one").expect(201).json
@@ -426,7 +426,7 @@ def _():
         equal(ada.get(f"/v1/groups/{other['id']}").json["member_count"], 2)
 
 
-@test("counting-somebodys-groups-reads-an-index-alone", when=not is_cluster())
+@test("counting-a-persons-groups-reads-an-index-alone", when=not is_cluster())
 def _():
     with store(SERVER) as database:
         plan = database.execute("EXPLAIN QUERY PLAN SELECT COUNT(*) FROM (SELECT 1 FROM group_members "

@@ -101,6 +101,45 @@ def _():
     equal(item(ada, second)["last_message"]["body"], "changed")
 
 
+@test("an-inbox-that-was-just-read-shows-every-change-at-once")
+def _():
+    ada, bob, eve = people("ada", "bob", "eve")
+    group = make(ada, bob, eve)
+    chat = bob.put(f"/v1/accounts/{ada.id}/chat").expect(201).json["id"]
+    SERVER.drain()
+
+    def shown(client, of=group):
+        SERVER.drain()
+        pages = [client.get("/v1/inbox").expect(200).json for _ in range(3)]  # from truth, then from memory
+        equal(pages[1:], pages[:1] * 2)
+        return {i["group"]["id"]: i for i in pages[0]["items"]}.get(of)
+
+    shown(bob)
+    sent = say(ada, group, "one", mentions=[bob.id])
+    equal((shown(bob)["unread"], shown(bob)["mentions"], shown(bob)["last_message"]["body"]), (1, 1, "one"))
+    equal((shown(ada)["unread"], shown(eve)["mentions"]), (0, 0))
+    ada.patch(f"/v1/groups/{group}/messages/{sent['seq']}", {"body": "two"}).expect(200)
+    equal([shown(c)["last_message"]["body"] for c in (ada, bob, eve)], ["two"] * 3)
+    ada.delete(f"/v1/groups/{group}/messages/{sent['seq']}").expect(204)
+    for client in (ada, bob, eve):
+        equal((shown(client)["last_message"]["body"], shown(client)["last_message"]["deleted"]), (None, True))
+    equal(shown(bob)["mentions"], 0)
+    read(bob, group, sent["seq"]).expect(200)
+    equal((shown(bob)["unread"], shown(eve)["unread"]), (0, 1))
+    bob.patch(f"/v1/groups/{group}", {"muted": True}).expect(200)
+    equal((shown(bob)["group"]["muted"], shown(eve)["group"]["muted"]), (True, False))
+    ada.patch(f"/v1/groups/{group}", {"name": "gulls"}).expect(200)
+    ada.put(f"/v1/groups/{group}/members/{bob.id}", {"role": "admin"}).expect(200)
+    equal((shown(bob)["group"]["name"], shown(bob)["group"]["role"]), ("gulls", "admin"))
+    shown(bob, chat)
+    ada.patch("/v1/me", {"display_name": "Ada, renamed"}).expect(200)
+    equal(shown(bob, chat)["group"]["peer"]["display_name"], "Ada, renamed")
+    eve.delete(f"/v1/groups/{group}/members/{eve.id}").expect(204)
+    equal((shown(eve), shown(bob)["group"]["member_count"]), (None, 2))
+    bob.patch(f"/v1/groups/{group}", {"archived": True}).expect(200)
+    equal(shown(bob), None)
+
+
 @test("archived-groups-are-a-list-of-their-own")
 def _():
     ada, bob = people("ada", "bob")

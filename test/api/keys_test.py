@@ -84,7 +84,7 @@ def _():
     ADA.get("/v1/me").expect(200)
 
 
-@test("keys-act-for-nobody-who-is-not-there-and-name-somebody-always")
+@test("keys-act-only-for-accounts-that-exist-and-must-name-one")
 def _():
     key = SERVER.key("act")
     check("Fantail-Account" in key.get("/v1/me").problem(401)["detail"])
@@ -99,7 +99,7 @@ def _():
     acting.post("/v1/posts", {"caption": "from the grave"}).expect(401, 403, 404)
 
 
-@test("keys-without-act-act-for-nobody-and-sessions-only-for-themselves")
+@test("keys-without-act-act-for-no-account-and-sessions-only-for-themselves")
 def _():
     for scope in ("admin", "admin:read"):
         key = SERVER.key(scope)

@@ -137,7 +137,7 @@ def _():
     equal(process.returncode, -signal.SIGPIPE)
 
 
-@test("without numbers the server's own are taken, and what nobody measured is not guessed")
+@test("without numbers the server's own are taken, and unmeasured ones are not guessed")
 def _():
     with Server() as server:
         ada = server.sign_up("ada")

@@ -149,7 +149,7 @@ def _():
     equal(me.get("/v1/me").json["post_count"], 1)
 
 
-@test("posts-of-anybody-can-be-deleted-by-an-admin-alone")
+@test("any-post-can-be-deleted-by-an-admin-alone")
 def _():
     post = write(ADA, "offending").json["id"]
     for client, status in ((ANYONE, 401), (BOB, 403), (ADA, 403), (SERVER.key("act"), 403), (SERVER.key("admin:read"), 403)):

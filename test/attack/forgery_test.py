@@ -77,7 +77,7 @@ def _():
     ADA.get("/v1/me").expect(200)
 
 
-@test("what is refused leaves no trace: nobody learns who exists from a log-in")
+@test("a refused log-in leaves no trace: it does not show which accounts exist")
 def _():
     known = SERVER.anonymous.post("/v1/sessions", {"username": "ada", "password": "wrong password"})
     unknown = SERVER.anonymous.post("/v1/sessions", {"username": "nobody", "password": "wrong password"})

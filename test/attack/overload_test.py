@@ -137,7 +137,7 @@ def _():
         equal(len(ada.pages(f"/v1/accounts/{ada.id}/posts", limit=100)), made)
 
 
-@test("overload-by-unknown-tokens-costs-nobody-else-anything")
+@test("overload-by-unknown-tokens-costs-other-callers-nothing")
 def _():
     with Server(rate_auth=0) as server:
         ada = server.sign_up("ada")

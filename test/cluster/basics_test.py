@@ -3,6 +3,7 @@
 
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 from support.cluster import Cluster, value
@@ -132,6 +133,31 @@ def delivered(node):
     return node.metrics().total("fantail_lane_delivered_total")
 
 
+@test("the-rate-of-a-lane-holds-for-all-nodes-together-and-changes-while-it-runs")
+def _():
+    with Cluster(nodes=3) as cluster:
+        leader, rate, follows = cluster.leader(), 10, 40
+        bob = leader.sign_up("bob")
+        people = [leader.sign_up(f"person{i}") for i in range(follows)]
+        cluster.drain()
+
+        def delivered():
+            lanes = leader.operator.get("/v1/admin/engine").expect(200).json["engine"]["lanes"]
+            return next(lane["delivered"] for lane in lanes if lane["name"] == "graph")
+
+        # An operator at another node; no lane of the leader keeps its work to itself beyond its limit.
+        other = next(node for node in cluster.nodes if node is not leader)
+        other.operator.put("/v1/admin/lanes", {"lane": "graph", "rate": rate}).expect(200)
+        before, began = delivered(), time.monotonic()
+        for i, person in enumerate(people):
+            cluster.nodes[i % 3].client(person.token).put(f"/v1/accounts/{bob.id}/follow").expect(200)
+        while (done := delivered() - before) < follows / 2:
+            check(done <= rate * (time.monotonic() - began) + 3, f"{done} after {time.monotonic() - began:.2f} s")
+            time.sleep(0.05)
+        other.operator.put("/v1/admin/lanes", {"lane": "graph", "rate": 0}).expect(200)
+        wait_until(lambda: delivered() - before == follows, 10, "the others, without a limit")
+
+
 @test("roles-divide-the-work")
 def _():
     roles = ["api", "relay", "worker"]
@@ -162,7 +188,7 @@ def _():
         check(a.alive())
 
 
-@test("views-that-were-emptied-while-nobody-ran-are-not-believed-for-a-moment")
+@test("views-that-were-emptied-while-no-node-ran-are-never-trusted")
 def _():
     with Cluster(nodes=1) as cluster:
         node = cluster.nodes[0]

@@ -171,7 +171,7 @@ def _():
         crowd.verify()
 
 
-@test("a-broker-that-no-longer-answers-holds-nobody-up")
+@test("a-broker-that-no-longer-answers-holds-no-request-up")
 def _():
     """Deaf and never cut: the nodes must find out by themselves, by heartbeats."""
     with Cluster(nodes=2, proxies=True) as cluster:

@@ -28,6 +28,12 @@ def numbers(client, group, after):
     return [e["seq"] for e in page["items"]]
 
 
+def heard_or_greeted(stream, group, seq, hellos, timeout_s=40):
+    """The live event, or another hello, after which the client reads everything."""
+    wait_until(lambda: len(stream.all("hello")) > hellos or
+               any(h["seq"] >= seq for h in stream.all("group", group=group)), timeout_s, "the live event, or a hello")
+
+
 @test("a-message-sent-at-one-node-reaches-the-streams-at-all")
 def _():
     with Cluster(nodes=3) as cluster:
@@ -149,7 +155,8 @@ def _():
             stream.wait("hello")
             redis_cli(cluster.place.views, "FLUSHALL")
             seq = say(ada, group)
-            stream.wait("group", timeout_s=40, group=group, seq=seq)
+            heard_or_greeted(stream, group, seq, 1)
+            wait_until(lambda: len(stream.all("hello")) > 1, 40, "another hello")  # signals were lost
             cluster.drain()
             seq = say(ada, group)
             stream.wait("group", timeout_s=20, group=group, seq=seq)
@@ -176,6 +183,44 @@ def _():
             last = ada.get(f"/v1/groups/{group}").expect(200).json["seq"]
             equal(last, seq + 3)
             stream.wait("group", timeout_s=30, group=group, seq=last)
+
+
+@test("streams-go-on-when-redis-was-killed")
+def _():
+    with Cluster(nodes=2, own=True) as cluster:
+        a, b = cluster.nodes
+        ada, bob = a.sign_up("ada"), a.sign_up("bob")
+        group = make(ada, bob)
+        with Stream(b, bob) as stream:
+            stream.wait("group", group=group, seq=say(ada, group))
+            cluster.signal("redis", signal.SIGKILL)
+            missed = say(ada, group)
+            cluster.start_server("redis")
+            wait_until(lambda: len(stream.all("hello")) > 1, 60, "another hello")
+            check(missed in numbers(b.client(bob.token), group, missed - 1))
+            cluster.drain()
+            seq = say(ada, group)
+            stream.wait("group", timeout_s=20, group=group, seq=seq)
+            bob.put(f"/v1/groups/{group}/read", {"seq": seq}).expect(200)
+            stream.wait("read", timeout_s=20, group=group, seq=seq)
+
+
+@test("muting-at-one-node-is-heard-of-at-the-others")
+def _():
+    with Cluster(nodes=2) as cluster:
+        a, b = cluster.nodes
+        ada, bob, eve = a.sign_up("ada"), a.sign_up("bob"), a.sign_up("eve")
+        for author in (bob, eve):
+            ada.put(f"/v1/accounts/{author.id}/follow").expect(200)
+        with Stream(b, ada) as stream:
+            ada.put(f"/v1/accounts/{eve.id}/mute").expect(200)
+            first = bob.post("/v1/posts", {"caption": "one"}).expect(201).json["id"]
+            stream.wait("feed", id=first)  # the mute was published before it
+            muted = eve.post("/v1/posts", {"caption": "unseen"}).expect(201).json["id"]
+            cluster.drain()
+            last = bob.post("/v1/posts", {"caption": "two"}).expect(201).json["id"]
+            stream.wait("feed", id=last)
+            equal(stream.all("feed", id=muted), [])
 
 
 @test("a-redis-cluster-tells-too")

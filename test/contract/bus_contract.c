@@ -284,7 +284,7 @@ static void a_message_is_carried_whole(void **state)
     bus_ack(b, &out);
 }
 
-static void a_taken_message_is_given_to_nobody_else(void **state)
+static void a_taken_message_is_given_to_no_other(void **state)
 {
     struct bus *b = bus_of(state);
     publish(b, 0, 1);
@@ -588,7 +588,7 @@ static void expect_in_order(struct bus *b, uint64_t first, uint64_t last)
     assert_true(nothing(b, QUIET, INT64_MAX));
 }
 
-static void a_quiet_lane_gives_nothing_until_somebody_listens(void **state)
+static void a_quiet_lane_gives_nothing_until_a_taker_listens(void **state)
 {
     struct bus *b = bus_of(state);
     struct bus_message m;
@@ -677,7 +677,7 @@ static const struct {
     bool is_of_order; /* not for drivers made of two */
 } contract[] = {
     CONTRACT(a_message_is_carried_whole),
-    CONTRACT(a_taken_message_is_given_to_nobody_else),
+    CONTRACT(a_taken_message_is_given_to_no_other),
     CONTRACT(lanes_do_not_mix),
     CONTRACT(many_takers_get_each_message_once),
     CONTRACT_OF_ORDER(messages_come_out_in_the_order_they_went_in),
@@ -691,7 +691,7 @@ static const struct {
     CONTRACT(a_continuation_may_exceed_the_limit),
     CONTRACT(the_numbers_add_up),
     CONTRACT(what_a_durable_bus_confirmed_outlives_it),
-    CONTRACT(a_quiet_lane_gives_nothing_until_somebody_listens),
+    CONTRACT(a_quiet_lane_gives_nothing_until_a_taker_listens),
     CONTRACT(a_lane_that_was_not_opened_as_quiet_is_always_heard),
     CONTRACT(what_was_taken_and_not_acked_goes_back_when_it_is_quiet_again),
     CONTRACT(what_a_former_listener_says_is_ignored),

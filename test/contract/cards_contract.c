@@ -9,14 +9,12 @@
 #include <cmocka.h>
 
 #include "base/check.h"
-#include "card_writes.h"
+#include "cards_cases.h"
 #include "redis_place.h"
 #include "view/memory/memory.h"
 #include "view/redis/redis.h"
 
 enum { BUDGET = 4 << 20 };
-
-#define NOW_MS INT64_C(1800000000000)
 
 static struct cards *open_memory(struct clock *clock)
 {
@@ -55,12 +53,6 @@ static const struct driver_row {
 
 static const struct driver_row *driver;
 
-struct fixture {
-    struct cards *c;
-    struct manual_clock clock;
-    struct arena arena;
-};
-
 static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
@@ -94,11 +86,6 @@ static struct post_card card(uint64_t id, const char *caption)
                               .caption = str_of(caption)};
 }
 
-static card_ticket likes_ticket(struct fixture *f, uint64_t viewer)
-{
-    return cards_ticket(f->c, cards_likes_key(viewer));
-}
-
 static void fill(struct fixture *f, uint64_t id, const char *caption)
 {
     struct post_card c = card(id, caption);
@@ -116,19 +103,6 @@ static enum card_state state_of(struct fixture *f, uint64_t id)
 {
     struct post_card out;
     return get(f, id, &out);
-}
-
-static bool likes(struct fixture *f, uint64_t viewer, uint64_t post)
-{
-    bool out = false;
-    assert_int_equal(cards_liked(f->c, viewer, &post, 1, &out), OK);
-    return out;
-}
-
-static enum err liked(struct fixture *f, uint64_t viewer, uint64_t post)
-{
-    bool out = false;
-    return cards_liked(f->c, viewer, &post, 1, &out);
 }
 
 static struct account_card get_account(struct fixture *f, uint64_t id)
@@ -321,67 +295,6 @@ static void marks_live_as_long_however_many_come_after(void **state)
     struct card_stats s;
     cards_stats(f->c, &s);
     assert_true(s.tombstones <= 20 * 15); /* expired ones do go */
-}
-
-/* ---- 4: likes ---- */
-
-static void likes_are_known_or_truth_is_asked(void **state)
-{
-    struct fixture *f = *state;
-    assert_int_equal(liked(f, 1, 10), ERR_NEEDS_TRUTH);
-    cards_like(f->c, 1, 10, true); /* not loaded: stays so */
-    assert_int_equal(liked(f, 1, 10), ERR_NEEDS_TRUTH);
-    cards_put_likes(f->c, likes_ticket(f, 1), 1, (const uint64_t[]){30, 20, 10}, 3, 5);
-    assert_true(likes(f, 1, 10));
-    assert_true(likes(f, 1, 30));
-    assert_false(likes(f, 1, 25));
-    assert_false(likes(f, 1, 6));
-    assert_int_equal(liked(f, 1, 5), ERR_NEEDS_TRUTH); /* at the floor: not known */
-    bool out[3];
-    assert_int_equal(cards_liked(f->c, 1, (const uint64_t[]){30, 20, 4}, 3, out), ERR_NEEDS_TRUTH);
-    cards_put_likes(f->c, likes_ticket(f, 1), 1, (const uint64_t[]){30}, 1, 0);
-    assert_false(likes(f, 1, 1)); /* all there are */
-    cards_put_likes(f->c, likes_ticket(f, 2), 2, NULL, 0, 0);
-    assert_false(likes(f, 2, 30));
-    assert_int_equal(cards_liked(f->c, 2, NULL, 0, NULL), OK);
-}
-
-static void likes_change(void **state)
-{
-    struct fixture *f = *state;
-    cards_put_likes(f->c, likes_ticket(f, 1), 1, (const uint64_t[]){30, 10}, 2, 0);
-    cards_like(f->c, 1, 20, true);
-    cards_like(f->c, 1, 20, true);
-    cards_like(f->c, 1, 10, false);
-    cards_like(f->c, 1, 11, false);
-    assert_true(likes(f, 1, 20));
-    assert_false(likes(f, 1, 10));
-    assert_true(likes(f, 1, 30));
-    for (uint64_t id = 100; id < 600; id++)
-        cards_like(f->c, 1, id, true);
-    for (uint64_t id = 100; id < 600; id++)
-        assert_true(likes(f, 1, id));
-    assert_false(likes(f, 1, 600));
-}
-
-static void a_like_set_keeps_the_newest_thousand(void **state)
-{
-    struct fixture *f = *state;
-    uint64_t ids[1500];
-    for (size_t i = 0; i < COUNT_OF(ids); i++)
-        ids[i] = 10000 - 2 * i;
-    cards_put_likes(f->c, likes_ticket(f, 1), 1, ids, COUNT_OF(ids), 0);
-    assert_true(likes(f, 1, ids[999]));
-    assert_int_equal(liked(f, 1, ids[1000]), ERR_NEEDS_TRUTH);
-    cards_like(f->c, 1, 20000, true); /* the oldest makes room */
-    assert_true(likes(f, 1, 20000));
-    assert_int_equal(liked(f, 1, ids[999]), ERR_NEEDS_TRUTH);
-    assert_true(likes(f, 1, ids[998]));
-    cards_like(f->c, 1, ids[998] - 1, true); /* older than all: falls out at once */
-    assert_int_equal(liked(f, 1, ids[998] - 1), ERR_NEEDS_TRUTH);
-    cards_like(f->c, 1, 9999, true);
-    assert_true(likes(f, 1, 9999));
-    assert_false(likes(f, 1, 9997));
 }
 
 /* ---- 5: the budget ---- */
@@ -614,7 +527,7 @@ static void suspect_cards_show_nothing_and_take_no_fill(void **state)
                      also_stale = card(THE_POST + 2, "stale");
     cards_put_post(f->c, before, &stale);
     cards_put_post(f->c, cards_ticket(f->c, THE_POST + 2), &also_stale);
-    cards_change_post(f->c, &new); /* what is true is written */
+    cards_change_post(f->c, &new); /* the truth is written */
     cards_suspect(f->c, false);
     assert_int_equal(state_of(f, THE_POST + 1), CARD_MISSING);
     assert_int_equal(state_of(f, THE_POST + 2), CARD_MISSING);
@@ -633,6 +546,7 @@ static void attach(struct fixture *f, const struct post_card *post, uint8_t dial
     cards_write(f->c,
                 &(struct card_write){.kind = CARD_ATTACH_POST,
                                      .post = post,
+                                     .ticket = cards_ticket(f->c, post->author),
                                      .dialect = dialect,
                                      .fragment = str_of(fragment)},
                 1);
@@ -738,6 +652,37 @@ static void a_fragment_never_outlives_its_texts(void **state)
     assert_true(str_eq(get_account(f, 5).username, STR("eve")));
 }
 
+/* A post's fragment may tell of its author. */
+static void a_fragment_never_outlives_the_author_it_tells_of(void **state)
+{
+    struct fixture *f = *state;
+    enum card_state found;
+    struct post_card post;
+    if (!driver->keeps)
+        return;
+    fill(f, 7, "a post");
+    assert_int_equal(get(f, 7, &post), CARD_FOUND);
+    attach(f, &post, 0, "with its author");
+    found = get(f, 7, &post);
+    assert_int_equal(found, CARD_FOUND);
+    assert_fragment(post.fragments[0], "with its author");
+    card_ticket before = cards_ticket(f->c, post.author);
+    cards_forget_account(f->c, post.author);
+    assert_int_equal(get(f, 7, &post), CARD_FOUND);
+    assert_null(post.fragments[0].ptr);
+    const struct card_write late = {.kind = CARD_ATTACH_POST,
+                                    .post = &post,
+                                    .ticket = before,
+                                    .dialect = 0,
+                                    .fragment = STR("drawn before the change")};
+    cards_write(f->c, &late, 1);
+    assert_int_equal(get(f, 7, &post), CARD_FOUND);
+    assert_null(post.fragments[0].ptr);
+    attach(f, &post, 0, "anew");
+    assert_int_equal(get(f, 7, &post), CARD_FOUND);
+    assert_fragment(post.fragments[0], "anew");
+}
+
 /* The driver's name is the argument; "memory" when there is none. */
 int main(int argc, char **argv)
 {
@@ -766,6 +711,11 @@ int main(int argc, char **argv)
         CASE(each_dialect_gets_its_fragment_back),
         CASE(an_attachment_gives_no_ticket_and_no_old_counters),
         CASE(a_fragment_never_outlives_its_texts),
+        CASE(a_fragment_never_outlives_the_author_it_tells_of),
+        CASE(a_group_comes_back_until_it_is_forgotten),
+        CASE(members_are_known_until_something_of_them_changes),
+        CASE(a_stale_fill_of_members_is_ignored),
+        CASE(a_fill_keeps_what_it_does_not_speak_of),
     };
     const char *wanted = argc > 1 ? argv[1] : "memory";
     for (size_t i = 0; i < COUNT_OF(drivers); i++)

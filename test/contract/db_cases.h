@@ -117,7 +117,7 @@ enum err compare_both(struct tx *tx, void *balance);
 #define DB_CASES(X)                                                                                \
     X(done_comes_after_a_sync)                                                                     \
     X(acknowledged_rows_survive_a_kill)                                                            \
-    X(a_failed_job_leaves_nothing_and_harms_nobody)                                                \
+    X(a_failed_job_leaves_nothing_and_harms_no_other)                                              \
     X(a_group_that_fails_altogether_commits_nothing)                                               \
     X(done_follows_the_hook_in_commit_order)                                                       \
     X(order_holds_across_groups)                                                                   \
@@ -128,6 +128,14 @@ enum err compare_both(struct tx *tx, void *balance);
     X(one_of_many_who_check_then_write_succeeds)                                                   \
     X(each_job_gets_its_own_first_statement)                                                       \
     X(a_first_statement_goes_with_its_job)                                                         \
+    X(jobs_that_run_together_are_done_each)                                                        \
+    X(a_job_that_is_left_runs_by_itself)                                                           \
+    X(a_conflict_between_jobs_run_together_is_one_jobs)                                            \
+    X(jobs_that_cannot_run_together_run_apart)                                                     \
+    X(a_statement_runs_for_each_row_of_arguments)                                                  \
+    X(a_row_is_found_for_each_row_of_arguments)                                                    \
+    X(a_column_of_nulls_may_get_values_later)                                                      \
+    X(a_key_that_is_taken_fails_all_rows)                                                          \
     X(a_conflict_ends_the_statement_not_the_transaction)                                           \
     X(a_swallowed_failure_does_not_commit)                                                         \
     X(a_read_is_one_snapshot)                                                                      \
@@ -154,6 +162,7 @@ enum err compare_both(struct tx *tx, void *balance);
     X(an_argument_may_be_null_first_and_a_value_later)                                             \
     X(sums_are_numbers)                                                                            \
     X(changed_rows_are_counted_and_returned)                                                       \
+    X(an_update_answers_with_the_row_as_it_is_then)                                                \
     X(rows_left_open_do_not_outlive_the_transaction)                                               \
     X(one_number_of_no_row_is_not_found)                                                           \
     X(ids_never_regress_after_a_restart)                                                           \

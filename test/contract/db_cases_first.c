@@ -1,5 +1,5 @@
-/* Jobs that name their first statements: whatever the driver makes of that, each gets its own
- * answer, and nobody is counted whose job failed. */
+/* Jobs that name their first statements: however the driver runs them, each job gets its own
+ * answer, and a failed job counts nothing. */
 #include "db_cases.h"
 
 enum { PEOPLE = 5, JOBS = 24, NOBODY = 99 };
@@ -133,7 +133,7 @@ void each_job_gets_its_own_first_statement(void **state)
         if (i == 7)
             continue;
         assert_in_range(jobs[i].count, 1, expected[jobs[i].author]);
-        assert_false(told[jobs[i].author][jobs[i].count]); /* nobody counts twice */
+        assert_false(told[jobs[i].author][jobs[i].count]); /* no job counts twice */
         told[jobs[i].author][jobs[i].count] = true;
     }
     for (uint64_t id = 1; id <= PEOPLE; id++)

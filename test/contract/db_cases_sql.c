@@ -127,7 +127,7 @@ static enum err use_ids(struct tx *tx, void *arg)
 void ids_is_a_table_of_exact_ids(void **state)
 {
     struct world *w = *state;
-    /* Neighbours that a double cannot tell apart, and the greatest id. */
+    /* Neighbours that are equal as doubles, and the greatest id. */
     static const uint64_t ids[] = {1, 2, UINT64_C(9007199254740992), UINT64_C(9007199254740993),
                                    INT64_MAX};
     for (size_t i = 0; i < COUNT_OF(ids); i++)
@@ -362,4 +362,34 @@ void one_number_of_no_row_is_not_found(void **state)
     struct world *w = *state;
     int64_t n;
     assert_int_equal(db_read(w->db, find_nothing, &n, NULL), ERR_NOT_FOUND);
+}
+
+static const struct db_update count_posts =
+    DB_UPDATE("accounts", "post_count = post_count + $2", "AND state = $3", "post_count, id");
+
+static enum err update_and_read(struct tx *tx, void *arg)
+{
+    int64_t *got = arg;
+    TRY(insert_account(tx, 1));
+    TRY(insert_account(tx, 2));
+    TRY(tx_update_numbers(tx, &count_posts, DB_ARGS(DB_I64(2), DB_I64(3), DB_I64(0)), got, 2));
+    TRY(tx_update_numbers(tx, &count_posts, DB_ARGS(DB_I64(2), DB_I64(4), DB_I64(0)), got, 2));
+    int64_t none[2] = {-1, -1};
+    enum err wrong_state =
+        tx_update_numbers(tx, &count_posts, DB_ARGS(DB_I64(1), DB_I64(1), DB_I64(1)), none, 2);
+    enum err no_row =
+        tx_update_numbers(tx, &count_posts, DB_ARGS(DB_I64(9), DB_I64(1), DB_I64(0)), none, 2);
+    bool refused = wrong_state == ERR_NOT_FOUND && no_row == ERR_NOT_FOUND && none[0] == -1;
+    TRY(tx_get_i64(tx, "SELECT SUM(post_count) FROM accounts", DB_NO_ARGS, &got[2]));
+    return refused ? OK : ERR_INVALID;
+}
+
+void an_update_answers_with_the_row_as_it_is_then(void **state)
+{
+    struct world *w = *state;
+    int64_t got[3] = {0};
+    assert_int_equal(db_write(w->db, update_and_read, got, NULL), OK);
+    assert_int_equal(got[0], 7);
+    assert_int_equal(got[1], 2);
+    assert_int_equal(got[2], 7); /* nobody else's row */
 }

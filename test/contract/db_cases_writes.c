@@ -20,7 +20,7 @@ void done_comes_after_a_sync(void **state)
     }
 }
 
-/* Writes accounts for ever and tells each acknowledged one through the pipe. */
+/* Writes accounts for ever and reports each acknowledged one through the pipe. */
 static void write_until_killed(struct world *w, int out)
 {
     char detail[TX_DETAIL_MAX];
@@ -65,7 +65,7 @@ void acknowledged_rows_survive_a_kill(void **state)
 
 /* ---- 3, 4, 5: groups ---- */
 
-void a_failed_job_leaves_nothing_and_harms_nobody(void **state)
+void a_failed_job_leaves_nothing_and_harms_no_other(void **state)
 {
     struct world *w = *state;
     struct add adds[5];
@@ -86,7 +86,7 @@ void a_failed_job_leaves_nothing_and_harms_nobody(void **state)
     assert_int_equal(accounts(w), 3);
     assert_false(has_account(w, 2));
     assert_false(has_account(w, 4));
-    /* Their outbox rows are gone too, and the hook never heard of them. */
+    /* Their outbox rows are gone too, and the hook never got them. */
     assert_null(strstr(w->notes, "hook(2)"));
     assert_null(strstr(w->notes, "hook(4)"));
     for (size_t i = 0; i < COUNT_OF(adds); i++)
@@ -118,7 +118,7 @@ void done_follows_the_hook_in_commit_order(void **state)
         adds[i].emits = i != 1; /* no events: no hook */
     }
     submit_as_group(w, adds, COUNT_OF(adds));
-    /* A driver may tell the hook of a whole group at once. */
+    /* A driver may give the hook a whole group at once. */
     static const char *const orders[][2] = {{"hook(1)", "hook(3)"}, {"hook(3)", "hook(4)"},
                                             {"hook(1)", "done(1)"}, {"hook(3)", "done(3)"},
                                             {"hook(4)", "done(4)"}, {"done(1)", "done(2)"},
@@ -261,7 +261,7 @@ void jobs_with_a_common_key_are_told_in_commit_order(void **state)
 }
 
 /* No row that two of them write in common: only what they read forbids the second. */
-static enum err like_if_nobody_did(struct tx *tx, void *arg)
+static enum err like_unless_liked(struct tx *tx, void *arg)
 {
     struct rival *r = arg;
     int64_t likes;
@@ -277,7 +277,7 @@ static enum err like_if_nobody_did(struct tx *tx, void *arg)
 static void *like_once(void *arg)
 {
     struct rival *r = arg;
-    r->failed = db_write(r->world->db, like_if_nobody_did, r, NULL) != OK;
+    r->failed = db_write(r->world->db, like_unless_liked, r, NULL) != OK;
     return NULL;
 }
 

@@ -1,5 +1,5 @@
-/* The graph contract: who is visible, whom a walk over the followers meets, neighbours. (Members of
- * groups are met in inboxes_cases.c.) */
+/* The graph contract: visibility, walks over followers, neighbours. (Members of groups are met in
+ * inboxes_cases.c.) */
 #include "base/id.h"
 #include "views_cases.h"
 
@@ -17,7 +17,7 @@ void removals_count_at_once(void **state)
     assert_true(sees(v, 1, 2));
     apply(v, VIEW_HIDE, true, 2, 0, 0);
     assert_false(sees(v, 1, 2));
-    assert_true(sees(v, 2, 2)); /* nobody but itself */
+    assert_true(sees(v, 2, 2)); /* only to itself */
     apply(v, VIEW_HIDE, false, 2, 0, 0);
     assert_true(sees(v, 1, 2));
     unfollow(v, 1, 2);
@@ -113,7 +113,7 @@ void active_and_rest_are_everyone(void **state)
     assert_int_equal(push(v, 60, &a), 100);
     HOME_IS(v, 100, 0, 60);
     assert_int_equal(home(v, 101).n, 0);
-    /* Somebody wakes up between the two walks, or while the first went on. */
+    /* A person becomes active between the two walks, or during the first. */
     apply(v, VIEW_LAST_SEEN, true, 200, 0, NOW_MS + 1);
     apply(v, VIEW_LAST_SEEN, true, 201, 0, NOW_MS + 400);
     apply(v, VIEW_LAST_SEEN, true, 202, 0, NOW_MS);

@@ -7,11 +7,16 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static sqlite3_vfs disk;
 static sqlite3_vfs *real;
 static _Atomic bool full, log_sync_fails, file_sync_fails;
 static _Atomic uint64_t log_syncs;
+static _Atomic uint64_t written, untold, burst, burst_max; /* of database files */
+static _Atomic int64_t written_us;
+static void (*_Atomic told_of_slice)(void *ctx);
+static void *_Atomic told_ctx;
 
 struct disk_file {
     sqlite3_file base;
@@ -38,6 +43,37 @@ uint64_t sqlite_disk_log_syncs(void)
     return atomic_load(&log_syncs);
 }
 
+uint64_t sqlite_disk_file_burst(void)
+{
+    atomic_store(&written, 0);
+    atomic_store(&burst, 0);
+    return atomic_exchange(&burst_max, 0);
+}
+void sqlite_disk_on_file_slice(void (*told)(void *ctx), void *ctx)
+{
+    atomic_store(&told_ctx, ctx);
+    atomic_store(&told_of_slice, told);
+}
+
+/* One thread writes database files at a time. */
+static void note_written(uint64_t n)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t now_us = t.tv_sec * INT64_C(1000000) + t.tv_nsec / 1000;
+    if (now_us - atomic_exchange(&written_us, now_us) >= DISK_PAUSE_US)
+        atomic_store(&burst, 0);
+    uint64_t together = atomic_fetch_add(&burst, n) + n;
+    if (atomic_fetch_add(&written, n) < DISK_WATCHED_BYTES && together > atomic_load(&burst_max))
+        atomic_store(&burst_max, together);
+    if (atomic_fetch_add(&untold, n) + n < DISK_SLICE_BYTES)
+        return;
+    atomic_store(&untold, 0);
+    void (*told)(void *ctx) = atomic_load(&told_of_slice);
+    if (told)
+        told(atomic_load(&told_ctx));
+}
+
 static int disk_close(sqlite3_file *f)
 {
     return REAL(f)->pMethods->xClose(REAL(f));
@@ -54,7 +90,10 @@ static int disk_write(sqlite3_file *f, const void *bytes, int n, sqlite3_int64 a
         errno = ENOSPC;
         return SQLITE_FULL;
     }
-    return REAL(f)->pMethods->xWrite(REAL(f), bytes, n, at);
+    int code = REAL(f)->pMethods->xWrite(REAL(f), bytes, n, at);
+    if (!((struct disk_file *)f)->is_log)
+        note_written((uint64_t)n);
+    return code;
 }
 
 static int disk_truncate(sqlite3_file *f, sqlite3_int64 size)

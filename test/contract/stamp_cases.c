@@ -10,7 +10,7 @@ static bool is_same(struct views *v, uint64_t viewer, struct view_stamp *stamp)
     return same;
 }
 
-/* A driver may be unable to tell; then it must say so for everybody. */
+/* A driver may be unable to tell; then it must say so for every account. */
 static bool driver_can_tell(struct views *v)
 {
     struct view_stamp stamp = {{0}};
@@ -111,7 +111,7 @@ void changes_of_others_show_where_they_count(void **state)
     assert_false(is_same(v, 1, &stamp));
     apply(v, VIEW_HIDE, false, 3, 0, 0);
     assert_false(is_same(v, 1, &stamp));
-    post_pulled(v, 50, 102); /* of somebody who is not followed */
+    post_pulled(v, 50, 102); /* of an author who is not followed */
     assert_true(is_same(v, 1, &stamp));
     follow(v, 51, 52);
     fan_out(v, 52, 103);
@@ -119,7 +119,7 @@ void changes_of_others_show_where_they_count(void **state)
     fill_up(v, &stamp);
 }
 
-/* As many ids as before, the same floor, and nobody looked in between. */
+/* As many ids as before, the same floor, and no read in between. */
 void what_goes_and_comes_shows_nevertheless(void **state)
 {
     struct views *v = ((struct fixture *)*state)->v;

@@ -54,8 +54,8 @@ void several_posts_are_pushed_at_once(void **state)
         assert_int_equal(pushes[i].added, 0);
 }
 
-/* Each page as if it had been asked for alone: whole, exactly full, with more to come, of nobody,
- * of a part, from the middle. */
+/* Each page as if it had been asked for alone: whole, exactly full, with more to come, empty, of a
+ * part, from the middle. */
 void several_audiences_are_read_at_once(void **state)
 {
     enum { ROOM = 8 };
@@ -207,7 +207,7 @@ void a_retracted_post_is_out(void **state)
 
 /* ---- 2: home ---- */
 
-void home_of_nobody_is_not_found(void **state)
+void the_home_of_an_unknown_account_is_not_found(void **state)
 {
     struct views *v = ((struct fixture *)*state)->v;
     struct page p;
@@ -238,8 +238,7 @@ void pushed_and_pulled_come_together(void **state)
     HOME_IS(v, 1, 0, 20, 15, 10);
 }
 
-/* Somebody who mutes many busy authors must not make every page a search through all their posts.
- */
+/* Muting many busy authors must not make every page a search through all their posts. */
 void pull_lists_of_the_muted_and_hidden_are_passed_over(void **state)
 {
     struct views *v = ((struct fixture *)*state)->v;

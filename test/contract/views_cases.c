@@ -55,8 +55,8 @@ static void apply_event(struct views *v, enum view_change_kind kind, bool on, ui
     assert_int_equal(views_apply(v, &c, 1), OK);
 }
 
-/* Several nodes apply what they committed, and once more what a dead one had committed: the event
- * tells which came last. A driver that gets changes in the order of commits is never asked. */
+/* Several nodes apply their own commits, and once more those of a dead one: the event decides which
+ * came last. A driver that gets changes in the order of commits is never asked. */
 void the_latest_event_counts_in_whatever_order(void **state)
 {
     struct fixture *f = *state;
@@ -92,6 +92,122 @@ void the_latest_event_counts_in_whatever_order(void **state)
     assert_int_equal(views_apply(v, &restore, 1), OK);
     assert_int_equal(views_apply(v, &hide, 1), OK);
     assert_true(sees(v, 1, 2));
+}
+
+/* ---- loading ---- */
+
+enum { CROWD = 60, EACH_FOLLOWS = 40, LOADED = CROWD * EACH_FOLLOWS };
+
+/* As a loader does it: no event, many at once; or as an import does, an event for each follower.
+ * Person p (1 …) follows the next ones, around. One follows itself, which is nothing. */
+static void load_crowd_at(struct views *v, int64_t at_ms)
+{
+    struct view_change *changes = calloc(LOADED + 1, sizeof *changes);
+    size_t n = 0;
+    assert_non_null(changes);
+    for (uint64_t p = 0; p < CROWD; p++) {
+        account(v, p + 1);
+        for (uint64_t k = 1; k <= EACH_FOLLOWS; k++)
+            changes[n++] = (struct view_change){.kind = VIEW_FOLLOW,
+                                                .on = true,
+                                                .account = p + 1,
+                                                .other = (p + k) % CROWD + 1,
+                                                .event = at_ms ? id_at(at_ms, 1, (uint32_t)p) : 0};
+    }
+    changes[n++] = (struct view_change){
+        .kind = VIEW_FOLLOW, .on = true, .account = 7, .other = 7, .event = changes[0].event};
+    assert_int_equal(views_apply(v, changes, n), OK);
+    free(changes);
+}
+
+static void load_crowd(struct views *v)
+{
+    load_crowd_at(v, 0);
+}
+
+static void assert_crowd(struct views *v, uint64_t without)
+{
+    struct view_stats stats;
+    for (uint64_t p = 0; p < CROWD; p++) {
+        assert_int_equal(followers(v, p + 1).n, EACH_FOLLOWS - (p + 1 == without));
+        for (uint64_t k = 1; k < CROWD; k++)
+            assert_int_equal(sees(v, p + 1, (p + k) % CROWD + 1),
+                             k <= EACH_FOLLOWS && !(p == 0 && (p + k) % CROWD + 1 == without));
+    }
+    views_stats(v, &stats);
+    assert_int_equal(stats.accounts, CROWD);
+    assert_int_equal(stats.follows, LOADED - (without > 0));
+}
+
+void many_follows_at_once_are_each_there(void **state)
+{
+    struct fixture *f = *state;
+    account(f->v, 1);
+    account(f->v, 5);
+    post_pulled(f->v, 5, 1000); /* all who are loaded must learn of it */
+    load_crowd(f->v);
+    assert_crowd(f->v, 0);
+    for (uint64_t p = 1; p <= CROWD; p++) {
+        struct page page = home(f->v, p);
+        assert_int_equal(page.n, p == 5 || sees(f->v, p, 5));
+    }
+    load_crowd(f->v); /* again: no difference */
+    assert_crowd(f->v, 0);
+}
+
+/* Somebody unfollowed after the loader had read its slice. */
+void what_is_loaded_late_undoes_no_event(void **state)
+{
+    struct fixture *f = *state;
+    if (!f->v->remote)
+        return; /* fed in the order of commits */
+    account(f->v, 1);
+    account(f->v, 3);
+    const struct view_change gone = {
+        .kind = VIEW_FOLLOW, .account = 1, .other = 3, .event = UINT64_C(9) << 40};
+    assert_int_equal(views_apply(f->v, &gone, 1), OK);
+    load_crowd(f->v);
+    assert_crowd(f->v, 3);
+}
+
+void many_follows_with_events_are_each_there(void **state)
+{
+    struct fixture *f = *state;
+    account(f->v, 1);
+    account(f->v, 5);
+    post_pulled(f->v, 5, 1000);
+    load_crowd_at(f->v, NOW_MS);
+    assert_crowd(f->v, 0);
+    for (uint64_t p = 1; p <= CROWD; p++)
+        assert_int_equal(home(f->v, p).n, p == 5 || sees(f->v, p, 5));
+    load_crowd_at(f->v, NOW_MS); /* again, as the leader does */
+    assert_crowd(f->v, 0);
+}
+
+/* An unfollow that is later than an import is not undone by it, one that is earlier undoes nothing;
+ * and both are known to each other, whichever comes first. */
+void the_latest_event_counts_among_many_follows(void **state)
+{
+    struct fixture *f = *state;
+    if (!f->driver->lasting)
+        return; /* fed in the order of commits */
+    struct view_change gone = {
+        .kind = VIEW_FOLLOW, .account = 1, .other = 3, .event = id_at(NOW_MS + 5, 0, 0)};
+    account(f->v, 1);
+    account(f->v, 3);
+    assert_int_equal(views_apply(f->v, &gone, 1), OK);
+    load_crowd_at(f->v, NOW_MS); /* late */
+    assert_crowd(f->v, 3);
+    load_crowd_at(f->v, NOW_MS + 10);
+    assert_crowd(f->v, 0);
+    assert_int_equal(views_apply(f->v, &gone, 1), OK); /* late itself */
+    assert_crowd(f->v, 0);
+    load_crowd_at(f->v, NOW_MS); /* later ones came since: no difference */
+    assert_int_equal(views_apply(f->v, &gone, 1), OK);
+    assert_crowd(f->v, 0);
+    gone.event = id_at(NOW_MS + 20, 0, 0);
+    assert_int_equal(views_apply(f->v, &gone, 1), OK);
+    assert_crowd(f->v, 3);
 }
 
 /* ---- 2: saving ---- */
@@ -138,7 +254,7 @@ void a_saved_state_comes_back(void **state)
     assert_int_equal(s2.follows, s1.follows);
     assert_int_equal(s2.entries, s1.entries);
     assert_int_equal(s2.pull_lists, s1.pull_lists);
-    if (!f->driver->lasting) /* what was being rebuilt */
+    if (!f->driver->lasting) /* rebuilds under way */
         assert_int_equal(s2.dropped, s1.dropped + 1);
     assert_int_equal(s2.saved_position, position_of(f, 4711));
     struct page after = home(v, 4);
@@ -238,7 +354,7 @@ void a_cleared_driver_has_lost_everything(void **state)
     assert_int_equal(views_loaded(f->v), OK);
     assert_true(is_complete(f->v));
     assert_true(sees(f->v, 1, 9));
-    assert_int_equal(home(f->v, 1).floor, UINT64_MAX); /* to be rebuilt: nobody may believe it */
+    assert_int_equal(home(f->v, 1).floor, UINT64_MAX); /* to be rebuilt: no reader may trust it */
     assert_int_equal(timelines_begin(f->v->timelines, 1), OK);
     assert_int_equal(timelines_end(f->v->timelines, 1, NULL, 0, 0), OK);
     assert_int_equal(home(f->v, 1).n, 0); /* nothing of before: neither pushed nor pulled */
@@ -276,10 +392,10 @@ void a_suspect_driver_answers_as_one_that_lost_everything(void **state)
     assert_says_that_it_lost_everything(f->v);
     assert_true(is_complete(f->v)); /* suspect or not */
     assert_says_that_it_lost_everything(f->v);
-    /* What was begun before is not installed; what is changed meanwhile counts. */
+    /* An earlier rebuild is not installed; changes meanwhile count. */
     assert_int_equal(timelines_end(f->v->timelines, 2, (const uint64_t[]){5}, 1, 0), ERR_CONFLICT);
     unfollow(f->v, 1, 9);
-    account(f->v, 8); /* may be an old one whose beginning is told again */
+    account(f->v, 8); /* may be an old one whose creation is applied again */
     assert_int_equal(views_save(f->v, 1), OK);
     views_suspect(f->v, false);
     HOME_IS(f->v, 1, 0, 10);
@@ -309,7 +425,7 @@ void suspicion_is_of_one_process(void **state)
     views_free(other);
 }
 
-void saves_go_on_while_nobody_dies(void **state)
+void saves_succeed_while_no_master_dies(void **state)
 {
     struct fixture *f = *state;
     if (!is_remote(f))

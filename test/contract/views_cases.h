@@ -32,7 +32,7 @@ struct driver {
     const char *name;
     struct views *(*open)(struct place *p);
     void (*clear)(void); /* before each test; NULL: the folder is empty anyway */
-    bool lasting;        /* what was applied outlives a close, without a save */
+    bool lasting;        /* applied changes outlive a close, without a save */
 };
 
 struct fixture {
@@ -86,6 +86,10 @@ void dropped_account(struct views *v, uint64_t id);
     X(changes_are_seen_in_order)                                                                   \
     X(an_account_that_exists_is_not_reset)                                                         \
     X(the_latest_event_counts_in_whatever_order)                                                   \
+    X(many_follows_at_once_are_each_there)                                                         \
+    X(what_is_loaded_late_undoes_no_event)                                                         \
+    X(many_follows_with_events_are_each_there)                                                     \
+    X(the_latest_event_counts_among_many_follows)                                                  \
     X(a_saved_state_comes_back)                                                                    \
     X(without_a_save_nothing_comes_back)                                                           \
     X(the_last_save_counts)                                                                        \
@@ -93,7 +97,7 @@ void dropped_account(struct views *v, uint64_t id);
     X(a_cleared_driver_is_not_found_complete)                                                      \
     X(a_suspect_driver_answers_as_one_that_lost_everything)                                        \
     X(suspicion_is_of_one_process)                                                                 \
-    X(saves_go_on_while_nobody_dies)
+    X(saves_succeed_while_no_master_dies)
 
 #define GRAPH_CASES(X)                                                                             \
     X(removals_count_at_once)                                                                      \
@@ -115,7 +119,7 @@ void dropped_account(struct views *v, uint64_t id);
     X(pages_below_a_cursor_continue)                                                               \
     X(a_dropped_timeline_takes_nothing)                                                            \
     X(a_retracted_post_is_out)                                                                     \
-    X(home_of_nobody_is_not_found)                                                                 \
+    X(the_home_of_an_unknown_account_is_not_found)                                                 \
     X(pushed_and_pulled_come_together)                                                             \
     X(pull_lists_of_the_muted_and_hidden_are_passed_over)                                          \
     X(many_pull_lists_are_merged)                                                                  \

@@ -53,8 +53,8 @@ void account(struct views *v, uint64_t id)
     apply(v, VIEW_ACCOUNT, true, id, 0, NOW_MS);
 }
 
-/* People sign up before they follow. Whom a driver only hears of it may take for lost, and drop.
- */
+/* People sign up before they follow. A driver may take an account that it knows only from an edge
+ * for lost, and drop it. */
 void follow(struct views *v, uint64_t viewer, uint64_t author)
 {
     struct view_change known[] = {{.kind = VIEW_ACCOUNT, .on = true, .account = viewer},

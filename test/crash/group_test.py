@@ -296,7 +296,7 @@ for index, name in enumerate(STAGE_1 + STAGE_2):
     add(name, index + 1)
 
 
-@test("groups-kill-9-at-any-moment-everybody-agrees")
+@test("groups-kill-9-at-any-moment-all-members-agree")
 def _():
     server = world().server
     for number in range(12 if LONG else 3):

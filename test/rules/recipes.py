@@ -48,7 +48,7 @@ RECIPES = [
         Edit("src/model/rules.def", None,
              '\nRULE(sink_recipe,\n     .consumer = "recipes",\n     .on = EVENT_RECIPE_WRITTEN,\n     .audience = TO_ACTOR,\n'
              '     .lane = LANE_GRAPH,\n     .batch = 1,\n     .priority = PRIORITY_LOW,\n     .effect = EFFECT_VIEWS,\n'
-             '     .late_means = "nobody cooks yet")\n'
+             '     .late_means = "dinner waits")\n'
              # A new account sets a timer; when it is due, the cook and a guest get something from outside.
              '\nTX_RULE(sink_recipe_timer,\n     .consumer = "recipe_timers",\n     .on = EVENT_ACCOUNT_CREATED,\n'
              '     .audience = TO_ACTOR,\n     .lane = LANE_PURGE,\n     .batch = 1,\n     .priority = PRIORITY_NORMAL,\n'

@@ -1,20 +1,23 @@
 /* What must hold of groups, at any moment:
  *   - a group's log has no gap and nothing twice, and ends with the group's own number;
- *   - everybody reads the same entries, from their joining on where the history is closed, up to
+ *   - all members read the same entries, from their joining on where the history is closed, up to
  *     their leaving where they left;
- *   - nothing that was deleted has a text, for whoever reads, and in the store;
+ *   - nothing that was deleted has a text, for any reader, and in the store;
  *   - what was acknowledged is there under its number, once;
  *   - a client that follows the log entry by entry shows what one that reads everything shows;
  *   - an inbox that the views call complete falls, names nothing twice, has every group that its
  *     owner is in, and their own messages at once; it runs ahead of truth nowhere. (Shared views
  *     outlive a crash: what died after its COMMIT, unanswered, reaches them with the leader's walk
  *     through the events, and a server that is alone catches up before it reads anything.)
+ *   - what the cards say of a group and its member is what truth says, whatever happened between a
+ *     look at truth and the keeping of what was seen.
  * Drained, every inbox is what inbox_from_truth says. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "group_sim.h"
+#include "model/inbox_cards.h"
 
 /* ---- logs ---- */
 
@@ -31,7 +34,7 @@ static enum err read_log(struct tx *tx, void *arg)
     return group_log_read(tx, r->group, r->reader, &r->range, r->arena, &r->page);
 }
 
-/* The next entries after `after`, for somebody who is or was in the group. */
+/* The next entries after `after`, for a present or former member. */
 static struct log_page log_page(struct history *h, size_t person, size_t group, int64_t after,
                                 size_t limit, struct arena *arena)
 {
@@ -263,7 +266,7 @@ static enum err read_truth(struct tx *tx, void *arg)
     return e;
 }
 
-/* What is shown of them: nothing from before a joining, no deleted text. */
+/* Their content: nothing from before a joining, no deleted text. */
 static enum err read_items(struct tx *tx, void *arg)
 {
     struct truth *t = arg;
@@ -289,6 +292,89 @@ static void check_items(struct history *h, struct truth *t)
             failed(h, "an inbox shows a message from before the joining");
     }
     arena_done(&t->arena);
+}
+
+static bool same_text(struct str a, struct str b)
+{
+    return str_eq(a, b) && !a.ptr == !b.ptr;
+}
+
+static bool same_group(const struct group *a, const struct group *b)
+{
+    return a->id == b->id && a->kind == b->kind && same_text(a->name, b->name) &&
+           a->history == b->history && a->member_count == b->member_count && a->seq == b->seq &&
+           a->messages == b->messages && a->last_seq == b->last_seq && a->last_id == b->last_id &&
+           a->role == b->role && a->joined_seq == b->joined_seq && a->read_seq == b->read_seq &&
+           a->read_count == b->read_count && a->joined_id == b->joined_id && a->muted == b->muted &&
+           a->archived == b->archived && a->peer.id == b->peer.id &&
+           (!a->peer.id || (same_text(a->peer.username, b->peer.username) &&
+                            same_text(a->peer.display_name, b->peer.display_name) &&
+                            same_text(a->peer.avatar_url, b->peer.avatar_url)));
+}
+
+static bool same_item(const struct inbox_item *a, const struct inbox_item *b)
+{
+    const struct group_entry *x = &a->last, *y = &b->last;
+    return same_group(&a->group, &b->group) && a->activity == b->activity && a->peer == b->peer &&
+           a->unread == b->unread && a->mentions == b->mentions && x->seq == y->seq &&
+           x->author == y->author && same_text(x->client_id, y->client_id) &&
+           same_text(x->body, y->body) && x->created_at_ms == y->created_at_ms &&
+           x->edited_at_ms == y->edited_at_ms && x->deleted == y->deleted;
+}
+
+/* Of all groups there are, also of those that the person is not in. */
+struct rows {
+    uint64_t account, groups[GROUPS_MAX];
+    size_t n, count;
+    struct inbox_item items[GROUPS_MAX];
+    struct arena arena;
+};
+
+static enum err read_rows(struct tx *tx, void *arg)
+{
+    struct rows *r = arg;
+    return inbox_rows(tx, r->account, r->groups, r->n, &r->arena, r->items, &r->count);
+}
+
+/* As a reader does it; other things happen between its look at truth and what it keeps of it. */
+static void fill_cards(struct history *h, struct inbox_look *look, struct rows *r, bool alone)
+{
+    inbox_fill_begin(look);
+    if (!alone && below(h, 4) == 0)
+        meanwhile(h);
+    EXPECT(db_read(h->w->db, read_rows, r, NULL) == OK);
+    if (!alone && below(h, 4) == 0)
+        meanwhile(h);
+    inbox_fill_end(look, r->items, r->count, &r->arena);
+}
+
+static void check_cards(struct history *h, size_t person, bool alone)
+{
+    struct inbox_look look; /* acts in between look themselves */
+    struct inbox_item shown[GROUPS_MAX];
+    struct rows r = {.account = h->people[person], .n = h->group_count};
+    struct cards *cards = h->w->cards;
+    size_t count = 0;
+    if (cards->shared || r.n == 0)
+        return;
+    arena_init(&r.arena);
+    memcpy(r.groups, h->groups, r.n * sizeof r.groups[0]);
+    bool known = inbox_look(&look, cards, r.account, r.groups, r.n, &r.arena, shown, &count);
+    for (int i = 0; !known && i < (alone ? 2 : 1); i++) { /* of a chat, the second counts */
+        fill_cards(h, &look, &r, alone);
+        known = inbox_look(&look, cards, r.account, r.groups, r.n, &r.arena, shown, &count);
+    }
+    if (alone && !known)
+        failed(h, "the cards do not keep what %zu has read", person);
+    EXPECT(db_read(h->w->db, read_rows, &r, NULL) == OK);
+    if (known && count != r.count)
+        failed(h, "the cards know %zu of %zu groups of %zu", count, r.count, person);
+    for (size_t i = 0; known && i < count; i++) {
+        if (!same_item(&shown[i], &r.items[i]))
+            failed(h, "the card of group %llu is not what truth shows to %zu",
+                   (unsigned long long)r.items[i].group.id, person);
+    }
+    arena_done(&r.arena);
 }
 
 /* Shared views know an activity without its node. */
@@ -362,6 +448,7 @@ void check_inbox(struct history *h, size_t person)
         world_apply(h->w, (struct view_change){.kind = VIEW_LAST_SEEN,
                                                .account = h->people[person],
                                                .value = clock_wall_ms(&h->w->clock.clock)});
+    check_cards(h, person, false);
     if (!read_view(h, person, view, &n)) {
         if (below(h, 4))
             rebuild(h, person, false);
@@ -390,6 +477,7 @@ static void check_inbox_exact(struct history *h, size_t person)
     struct inbox_entry view[TRUTH_MAX];
     struct truth t = {.account = h->people[person]};
     size_t n, at = 0;
+    check_cards(h, person, true);
     if (!read_view(h, person, view, &n)) {
         rebuild(h, person, true);
         if (!read_view(h, person, view, &n))

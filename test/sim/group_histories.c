@@ -3,14 +3,14 @@
  *
  * A history is a random walk through everything that can change a group: messages, with mentions
  * and sent again under their client_id, edits, deletions, joins, leaves, removals, renames, read
- * marks, closed and open histories, deleted accounts; inboxes dropped for inactivity and rebuilt
- * while others write; snapshots. Few are many: pages of an audience hold one to three members and a
- * group of two may be large, so that walks split, large groups are pulled, and one page can fail
- * while others do not.
+ * marks, closed and open histories, chats, deleted, suspended and renamed accounts; inboxes dropped
+ * for inactivity and rebuilt while others write; snapshots. Few are many: pages of an audience hold
+ * one to three members and a group of two may be large, so that walks split, large groups are
+ * pulled, and one page can fail while others do not.
  *
- * Crashes come in both stages: right after a COMMIT, before anything was told (the first), and in
- * the middle of deliveries, of which some fail before or after their effect (the second). At any
- * moment somebody reads, and at the end everything is drained; what must hold is in group_checks.c.
+ * Crashes come in both stages: right after a COMMIT, before the commit hook (the first), and in the
+ * middle of deliveries, of which some fail before or after their effect (the second). At any moment
+ * a member reads, and at the end everything is drained; what must hold is in group_checks.c.
  *
  *     group_histories [--count N] [--seed FIRST] [--long]
  *
@@ -22,7 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "group_sim.h"
+#include "model/chat.h"
 
 enum { COUNT_NORMAL = 600, COUNT_LONG = 30000, HISTORIES_A_STORE = 300, CAP = 10 };
 
@@ -73,6 +75,8 @@ enum deed_kind {
     RENAME,
     OPEN_HISTORY,
     ARCHIVE,
+    MUTE,
+    CHAT,
     READ
 };
 
@@ -126,9 +130,20 @@ static enum err change(struct tx *tx, struct group_act *a, struct arena *arena)
         c.name = str_of(a->text);
     c.set_history = a->kind == OPEN_HISTORY;
     c.set_archived = a->kind == ARCHIVE;
+    c.set_muted = a->kind == MUTE;
+    c.muted = a->flag;
     c.history = a->flag;
     c.archived = a->flag;
     return group_update(tx, a->h->groups[a->group], a->h->people[a->who], &c, arena, &g);
+}
+
+static enum err chat(struct tx *tx, struct group_act *a, struct arena *arena)
+{
+    struct group g;
+    bool made;
+    enum err e = chat_open(tx, a->h->people[a->who], a->h->people[a->whom], arena, &g, &made);
+    a->made = !e && made ? g.id : 0;
+    return e;
 }
 
 static enum err run_act(struct tx *tx, struct group_act *a, struct arena *arena)
@@ -156,7 +171,10 @@ static enum err run_act(struct tx *tx, struct group_act *a, struct arena *arena)
     case RENAME:
     case OPEN_HISTORY:
     case ARCHIVE:
+    case MUTE:
         return change(tx, a, arena);
+    case CHAT:
+        return chat(tx, a, arena);
     case READ:
         return inbox_mark_read(tx, group, who, a->seq, arena, &item);
     }
@@ -200,12 +218,13 @@ static void name_some(struct history *h, struct group_act *a, uint64_t most)
 static struct group_act some_act(struct history *h)
 {
     static const enum deed_kind kinds[] = {
-        SEND,  SEND,  SEND, SEND, SEND, SEND,  SEND,  SEND, SEND,   SEND_AGAIN,   EDIT,    EDIT,
-        ERASE, ERASE, JOIN, JOIN, JOIN, LEAVE, LEAVE, READ, RENAME, OPEN_HISTORY, ARCHIVE, MAKE};
+        SEND,       SEND, SEND,   SEND,         SEND,    SEND, SEND, SEND, SEND,
+        SEND_AGAIN, EDIT, EDIT,   ERASE,        ERASE,   JOIN, JOIN, JOIN, LEAVE,
+        LEAVE,      READ, RENAME, OPEN_HISTORY, ARCHIVE, MAKE, MUTE, CHAT};
     struct group_act a = {.h = h, .kind = kinds[below(h, sizeof kinds / sizeof kinds[0])]};
     if (h->group_count == 0)
         a.kind = MAKE;
-    if (a.kind == MAKE && h->group_count == GROUPS_MAX)
+    if ((a.kind == MAKE || a.kind == CHAT) && h->group_count == GROUPS_MAX)
         a.kind = SEND;
     if (a.kind == SEND_AGAIN && h->sent_count == 0)
         a.kind = SEND;
@@ -267,9 +286,9 @@ static void act(struct history *h, bool told)
         failed(h, "act %d says %s", a.kind, err_name(e));
     if (e)
         return;
-    if (a.kind == MAKE)
+    if (a.made)
         h->groups[h->group_count++] = a.made;
-    else
+    else if (a.kind != CHAT)
         note_message(h, &a);
     if (a.kind == SEND && told)
         h->own[a.who][a.group] = (uint64_t)world_i64(
@@ -278,19 +297,26 @@ static void act(struct history *h, bool told)
         check_inbox(h, a.who);
 }
 
-static void delete_somebody(struct history *h)
+static void change_a_person(struct history *h)
 {
+    static const enum act acts[] = {ACT_DELETE_ACCOUNT, ACT_SUSPEND, ACT_RESTORE, ACT_RESTORE,
+                                    ACT_UPDATE,         ACT_UPDATE,  ACT_UPDATE};
     size_t who = somebody(h);
-    struct deed d = {.act = ACT_DELETE_ACCOUNT, .what = h->people[who]};
-    if (below(h, 8) || world_do(h->w, &d) != OK)
+    char name[BODY_MAX];
+    snprintf(name, sizeof name, "name %d", ++h->acts);
+    struct deed d = {.act = acts[below(h, COUNT_OF(acts))],
+                     .who = h->people[who],
+                     .what = h->people[who],
+                     .text = str_of(name)};
+    if (world_do(h->w, &d) != OK)
         return;
-    tell(h, "%zu is deleted", who);
-    h->deleted[who] = true;
+    tell(h, "act %d on %zu", d.act, who);
+    h->deleted[who] = h->deleted[who] || d.act == ACT_DELETE_ACCOUNT;
 }
 
 /* ---- the stack ---- */
 
-/* A page fails before its effect, or nobody hears that it had one. */
+/* A page fails before its effect, or after it. */
 static enum err unreliable_push(struct inboxes *b, struct inbox_push *pushes, size_t n)
 {
     struct history *h = &history;
@@ -320,7 +346,7 @@ static void restart(struct history *h)
     start(h);
 }
 
-/* The first stage's crash: what was committed is told nobody. */
+/* The first stage's crash: the commit hook does not run. */
 static void crash_after_commit(struct history *h)
 {
     struct views *views = h->w->views;
@@ -372,8 +398,10 @@ static void go_on(struct history *h)
         work_a_little(h);
     else if (dice < 84)
         check_inbox(h, somebody(h));
-    else if (dice < 90 && h->group_count)
+    else if (dice < 88 && h->group_count)
         check_client(h, somebody(h), below(h, h->group_count));
+    else if (dice < 90)
+        change_a_person(h);
     else if (dice < 93)
         let_time_pass(h);
     else if (dice < 95)
@@ -383,7 +411,7 @@ static void go_on(struct history *h)
     else if (dice < 97)
         crash_after_commit(h);
     else if (dice < 98)
-        delete_somebody(h);
+        change_a_person(h);
     else
         check_exact(h);
 }

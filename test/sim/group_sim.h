@@ -8,7 +8,7 @@
 
 enum {
     PEOPLE_MAX = 8,
-    GROUPS_MAX = 4,
+    GROUPS_MAX = 6,
     ENTRIES_MAX = 700,
     BODY_MAX = 24,
     SENT_MAX = 400,

@@ -4,7 +4,7 @@
  *
  * Order: a copy's turn is the count of publications plus a random part of the window, so that at
  * most `window` later ones overtake it. A tag names the copy and how often its place was used: an
- * ack that comes after the copy went to somebody else finds nothing.
+ * ack that comes after the copy went to another taker finds nothing.
  *
  * A doubled copy needs room in the lane like any other: the limit holds for the network, too. */
 #include "lossy_bus.h"
@@ -108,7 +108,7 @@ static void remove_copy(struct lossy_lane *lane, struct copy *copy)
     lane->held--;
 }
 
-/* The copy is given to nobody any more, its tag means nothing. */
+/* The copy is taken back, and its tag is void. */
 static void return_copy(struct lossy_bus *l, struct copy *copy)
 {
     copy->state = COPY_WAITING;
@@ -246,6 +246,18 @@ static void lossy_free(struct bus *b)
     free(l);
 }
 
+/* Every lane gives to every taker, and the server is always there. */
+static void lossy_listen(struct bus *b, uint16_t lane, bool on)
+{
+    (void)b, (void)lane, (void)on;
+}
+
+static bool lossy_is_connected(struct bus *b)
+{
+    (void)b;
+    return true;
+}
+
 static const struct bus_ops ops = {
     .publish = lossy_publish,
     .take = lossy_take,
@@ -253,6 +265,8 @@ static const struct bus_ops ops = {
     .retry = lossy_retry,
     .next_due_us = lossy_next_due_us,
     .lane_stats = lossy_lane_stats,
+    .listen = lossy_listen,
+    .is_connected = lossy_is_connected,
     .free = lossy_free,
 };
 

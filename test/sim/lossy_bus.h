@@ -33,6 +33,6 @@ struct bus *lossy_bus_new(size_t lanes, const size_t *limits, struct clock *cloc
                           const struct lossy_config *config);
 /* From now on nothing is lost or doubled any more; what is under way stays as it is. */
 void lossy_bus_calm(struct bus *b);
-/* Whoever took messages is gone: they can be taken again, and old acks mean nothing. */
+/* All takers are gone: their messages can be taken again, and old acks are void. */
 void lossy_bus_drop_takers(struct bus *b);
 void lossy_bus_count(struct bus *b, struct lossy_counts *out);

@@ -1,7 +1,7 @@
-/* What must hold, whoever leads: a settled event is delivered, durably, or in the delivery store;
- * of an order key events are first delivered in the order of their ids; the views know of an event
- * before it is delivered; what acts once acts once; the delivery store's counts are those of their
- * rows; no two nodes have one number; no node answers from views that lack a change. */
+/* What must hold, whichever node leads: a settled event is delivered, durably, or in the delivery
+ * store; of an order key events are first delivered in the order of their ids; the views know of an
+ * event before it is delivered; what acts once acts once; the delivery store's counts are those of
+ * their rows; no two nodes have one number; no node answers from views that lack a change. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -44,9 +44,8 @@ static int64_t rows_of(struct sim *s, const struct sim_event *e)
     return a.n;
 }
 
-/* The first time that anybody gets an event of a key, the earlier ones are delivered. What sits on
- * the delivery store blocks its key. The archive's rows are asked for only outside of transactions.
- */
+/* When an event of a key is first delivered, the earlier ones are delivered. A row of the delivery
+ * store blocks its key. The archive's rows are asked for only outside of transactions. */
 static void check_order(struct sim *s, const struct sim_event *e, size_t rule)
 {
     for (const struct sim_event *o = s->events; o < s->events + s->event_count; o++) {
@@ -90,6 +89,16 @@ static struct state_of_views state_now(struct sim *s)
     return v;
 }
 
+void check_calls(struct sim *s, uint64_t term)
+{
+    size_t open = 0;
+    for (int i = 0; i < s->node_count; i++)
+        for (size_t k = 0; k < s->nodes[i].call_count; k++)
+            open += s->nodes[i].calls[k].term == term;
+    HOLDS(s, open <= s->config.lane_concurrency[LANE_OUTSIDE],
+          "%zu mails of term %" PRIu64 " are under way", open, term);
+}
+
 uint64_t check_losses(struct sim *s)
 {
     return state_now(s).lost;
@@ -101,8 +110,9 @@ bool check_views_are_loaded(struct sim *s)
     return s->complete && v.lost == v.loaded;
 }
 
-/* A node that is stopped answers nobody; one that goes on needs a moment to see how late it is. */
-void check_nobody_trusts(struct sim *s, uint64_t losses_before)
+/* A node that is stopped answers no request; one that continues needs a moment to see how late it
+ * is. */
+void check_no_node_trusts(struct sim *s, uint64_t losses_before)
 {
     enum { NOTICED_US = 300 * 1000 };
     if (state_now(s).loaded > losses_before)
@@ -185,7 +195,7 @@ void check_now(struct sim *s)
 
 /* ---- at the end ---- */
 
-/* Every node has all it needs, and knows who leads. */
+/* Every node has all it needs, and knows the leader. */
 static void check_members(struct sim *s)
 {
     HOLDS(s, check_views_are_loaded(s), "the views are not loaded");

@@ -25,6 +25,7 @@ enum {
     STEPS_MAX = 400 * 1000,
     CHAOS_PER_SPAN = 40,
     ROUNDS_MAX = 12,
+    CALL_EVERY_US = 1000 * 1000, /* a call of a node ends about so often */
 };
 
 /* Seeds that once found something. They run first, each time. */
@@ -37,6 +38,8 @@ enum step {
     STEP_RELAY,
     STEP_RECORDER,
     STEP_WATERMARK,
+    STEP_OUTSIDE,
+    STEP_CALLS, /* one of those under way ends */
     STEP_WORKER,
     STEPS = STEP_WORKER + WORKERS
 };
@@ -71,7 +74,10 @@ static void wake(void *ctx, enum engine_sleeper who)
         soon(a, n->number * STEPS + STEP_RELAY);
     else if (who == ENGINE_RECORDER)
         soon(a, n->number * STEPS + STEP_RECORDER);
-    for (int i = 0; who == ENGINE_WORKERS && i < WORKERS; i++)
+    else if (who == ENGINE_OUTSIDE)
+        soon(a, n->number * STEPS + STEP_OUTSIDE);
+    bool works = who == ENGINE_VIEWS || who == ENGINE_TRUTH;
+    for (int i = 0; works && i < WORKERS; i++)
         soon(a, n->number * STEPS + STEP_WORKER + i);
 }
 
@@ -237,6 +243,11 @@ static int64_t run_step(struct agenda *a, int slot)
         return engine_recorder_step(n->engine);
     case STEP_WATERMARK:
         return engine_watermark_step(n->engine);
+    case STEP_OUTSIDE:
+        return engine_outside_step(n->engine);
+    case STEP_CALLS:
+        sim_end_call(n);
+        return s->clock.mono_us + (int64_t)rand_below(&s->rand, CALL_EVERY_US);
     default:
         return engine_worker_step(n->engine);
     }
@@ -380,7 +391,7 @@ static enum err run_redrive(struct tx *tx, void *arg)
     return delivery_store_redrive(tx, &filter, &slice, now_ms, 0, 0, now_ms);
 }
 
-/* An operator at any of the nodes; whoever leads has to notice. */
+/* An operator at any of the nodes; the leader has to notice. */
 static bool decide(struct sim *s)
 {
     if (plain_db_ask(s->store, "SELECT count(*) FROM deliveries WHERE state = 4") == 0)

@@ -35,6 +35,15 @@ struct sim_event {
     uint64_t ever[RULE_COUNT];  /* … or lost since */
     uint8_t again;
     uint32_t sent, granted; /* mails; repeats that an operator asked for */
+    uint64_t taken_term;    /* of the message that last brought it to a mailer */
+};
+
+enum { CALLS_MAX = 64 };
+
+/* A mail that is under way. */
+struct sim_call {
+    struct outside_call *call;
+    uint64_t term; /* of the leader that ordered it */
 };
 
 struct sim;
@@ -60,6 +69,8 @@ struct sim_node {
     bool waits;   /* for the others to know that the views lost something: it does not die now */
     bool suspect; /* it does not answer from the views */
     int64_t paused_until_us;
+    struct sim_call calls[CALLS_MAX];
+    size_t call_count;
 };
 
 struct sim {
@@ -83,7 +94,7 @@ struct sim {
     uint64_t active;
     bool complete;            /* the views hold everything */
     uint64_t tokens;          /* given so far */
-    uint64_t master, witness; /* of the views: who it is, and who it was at anybody's last save */
+    uint64_t master, witness; /* of the views: the present master, and the one at the last save */
     uint32_t fail_one_in, save_fails_one_in, apply_fails_one_in, mail_unknown_one_in;
     uint32_t die_one_in, stall_one_in;
 
@@ -92,11 +103,11 @@ struct sim {
     uint64_t watermark; /* as last seen */
     struct {
         uint64_t steps, crashes, terms, deliveries, repeats, failures, stalls, losses, slow, loads,
-            waits;
+            waits, calls;
     } totals;
     void (*wake)(void *ctx, enum engine_sleeper who);
     void (*stall)(struct sim *s, struct sim_node *n);
-    bool (*may_wait)(struct sim *s);      /* can somebody wait now? */
+    bool (*may_wait)(struct sim *s);      /* may a caller wait now? */
     void (*pause)(void *ctx, int64_t ms); /* a node waits; ctx is the node */
 };
 
@@ -125,15 +136,20 @@ void sim_kill(struct sim *s, struct sim_node *n);
 void sim_commit(struct sim *s, struct sim_node *n, struct id_gen *ids);
 /* The views' only copy of what was not saved is gone, more or less; or all that they held. */
 void sim_lose_views(struct sim *s);
+/* One of the node's mails ends. False: none is under way any more. */
+bool sim_end_call(struct sim_node *n);
 uint64_t sim_expected(const struct sim *s, const struct sim_event *e, size_t rule);
 
 /* ---- nodes_check.c ---- */
+
+/* All nodes together have no more mails under way than may be, of what one leader ordered. */
+void check_calls(struct sim *s, uint64_t term);
 
 void check_delivery(struct sim *s, const struct sim_event *e, size_t rule, uint64_t accounts);
 uint64_t check_losses(struct sim *s); /* of the views, that truth has counted */
 /* A node lost a change after so many losses and has waited: no node answers from views without it.
  */
-void check_nobody_trusts(struct sim *s, uint64_t losses_before);
+void check_no_node_trusts(struct sim *s, uint64_t losses_before);
 bool check_views_are_loaded(struct sim *s); /* they are complete, and truth says so */
 void check_now(struct sim *s);
 void check_at_rest(struct sim *s);

@@ -125,7 +125,11 @@ static enum err node_publish(struct bus *b, const struct bus_message *m, bool fo
 static bool node_take(struct bus *b, uint16_t lane, int64_t now_us, struct bus_message *out)
 {
     struct sim_node *n = node_of_bus(b);
-    return !is_off_bus(n) && bus_take(n->sim->bus, lane, now_us, out);
+    if (is_off_bus(n) || !bus_take(n->sim->bus, lane, now_us, out))
+        return false;
+    if (lane == LANE_OUTSIDE && out->event.object >= 1 && out->event.object <= n->sim->event_count)
+        n->sim->events[out->event.object - 1].taken_term = out->term;
+    return true;
 }
 
 static void node_ack(struct bus *b, const struct bus_message *m)
@@ -158,7 +162,13 @@ static bool node_is_connected(struct bus *b)
     return !is_off_bus(node_of_bus(b));
 }
 
-static const struct bus_ops bus_table = {.is_connected = node_is_connected,
+static void node_listen(struct bus *b, uint16_t lane, bool on)
+{
+    bus_listen(node_of_bus(b)->sim->bus, lane, on);
+}
+
+static const struct bus_ops bus_table = {.listen = node_listen,
+                                         .is_connected = node_is_connected,
                                          .publish = node_publish,
                                          .take = node_take,
                                          .ack = node_ack,
@@ -404,25 +414,47 @@ static enum err sink_backfill(struct sink_env *env, const struct event *e, const
     return to_views(env, e, members, n, result, RULE_BACKFILL);
 }
 
-static enum err sink_mailer(struct sink_env *env, const struct event *e, const uint64_t *members,
-                            size_t n, struct sink_result *result)
+static enum err send_mail(struct sim_node *node, struct outside_call *call)
 {
-    struct sim_node *node = env->user;
     struct sim *s = node->sim;
     struct sim_event *event;
     uint64_t accounts;
-    enum err error = begin(node, e, RULE_MAILER, members, n, &event, &accounts);
+    enum err error = begin(node, call->event, RULE_MAILER, &call->member, 1, &event, &accounts);
     if (error)
         return error;
     bool unknown = sim_chance(s, s->mail_unknown_one_in);
     if (!unknown || sim_chance(s, 2)) {
         event->sent++;
         event->met[RULE_MAILER] |= accounts;
-        HOLDS(s, event->sent <= 1 + event->granted, "event %" PRIu64 " was mailed %u times", e->id,
-              event->sent);
+        HOLDS(s, event->sent <= 1 + event->granted, "event %" PRIu64 " was mailed %u times",
+              call->event->id, event->sent);
     }
-    result->delivered = 1;
+    call->result.delivered = 1;
     return unknown ? ERR_UNKNOWN_COMMIT : OK;
+}
+
+static void call_mailer(struct sink_env *env, struct outside_call *call)
+{
+    struct sim_node *n = env->user;
+    struct sim *s = n->sim;
+    uint64_t term = s->events[call->event->object - 1].taken_term;
+    HOLDS(s, n->call_count < CALLS_MAX, "node %d has too many calls", n->number);
+    n->calls[n->call_count++] = (struct sim_call){call, term};
+    s->totals.calls++;
+    check_calls(s, term);
+}
+
+bool sim_end_call(struct sim_node *n)
+{
+    if (n->call_count == 0)
+        return false;
+    size_t i = rand_below(&n->sim->rand, n->call_count);
+    struct sim_call ending = n->calls[i];
+    n->calls[i] = n->calls[--n->call_count];
+    enum err error = send_mail(n, ending.call);
+    if (!n->dead) /* else nobody is left to hear of it */
+        outside_end(ending.call, error);
+    return n->call_count > 0;
 }
 
 static enum err sink_archive(struct tx *tx, struct sink_env *env, const struct event *e,
@@ -462,8 +494,8 @@ static const struct rule rule_table[RULE_COUNT] = {
     [RULE_MAILER] = {.consumer = "mailer",
                      .on = EVENT_FOLLOW_CREATED,
                      .audience = TO_ACTOR,
-                     .sink = sink_mailer,
-                     .lane = LANE_SMALL,
+                     .outside = call_mailer,
+                     .lane = LANE_OUTSIDE,
                      .batch = 1,
                      .priority = PRIORITY_CRITICAL,
                      .effect = EFFECT_OUTSIDE,
@@ -506,7 +538,7 @@ static void lose_change(struct sim *s, struct sim_node *n)
     s->totals.waits++;
     membership_views_lost(&n->membership);
     n->waits = false;
-    check_nobody_trusts(s, losses);
+    check_no_node_trusts(s, losses);
 }
 
 void sim_commit(struct sim *s, struct sim_node *n, struct id_gen *ids)
@@ -588,6 +620,7 @@ void sim_start(struct sim *s, struct sim_node *n)
 
 static void end_process(struct sim_node *n)
 {
+    n->call_count = 0;
     membership_done(&n->membership);
     engine_free(n->engine);
     n->engine = NULL;
@@ -618,6 +651,7 @@ static void choose_sizes(struct sim *s)
     c->poll_every_ms = 300 + (int64_t)rand_below(r, 1000);
     c->horizon_every_ms = 50 + (int64_t)rand_below(r, 400);
     c->trace_records = 256;
+    c->lane_concurrency[LANE_OUTSIDE] = 1 + (uint32_t)rand_below(r, 4);
     for (int lane = 0; lane <= LANE_COUNT; lane++)
         s->lane_limits[lane] = 2 + rand_below(r, 30);
     for (uint64_t author = 1; author <= ACTORS; author++) {

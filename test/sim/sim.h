@@ -1,10 +1,10 @@
 /* One simulated server: the real engine over a real store in memory, a bus (exact or lossy), views
  * that are lost and come back, and people outside who get mail. One thread, one seed.
  *
- *     truth_sim.c    the agenda: who does what next, what goes wrong, the whole run
+ *     truth_sim.c    the agenda: the next step, the faults, the whole run
  *     sim_world.c    what the engine stands on: views and bus; start and crash
  *     sim_sinks.c    the rules, and where deliveries end: views, rows, people outside
- *     sim_people.c   those who write, and the operators
+ *     sim_people.c   the writers and the operators
  *     checker.c      what must hold
  *
  * A crash drops the engine, the bus and what the views did since they were saved; committed rows
@@ -60,6 +60,7 @@ struct sim_event {
     uint8_t sent[SLOTS][ACCOUNTS + 1];    /* what people outside got */
     uint8_t granted[SLOTS][ACCOUNTS + 1]; /* repeats that an operator asked for */
     bool discarded[SLOTS];
+    uint64_t owed;            /* members whose page was delivered and who were not signalled yet */
     int64_t failed_ms[SLOTS]; /* when it last failed, until that is in the delivery store; 0: not */
     int64_t patience_ms[SLOTS]; /* … and what was asked for */
 };
@@ -74,10 +75,10 @@ struct sim_job {
 struct sim_trouble {
     uint32_t fail_one_in;  /* deliveries; 0: none */
     int poison_rule;       /* -1: none */
-    uint64_t poison_actor; /* 0: everybody */
+    uint64_t poison_actor; /* 0: all actors */
     enum err poison_error;
     uint32_t mail_fails_one_in;   /* definitely */
-    uint32_t mail_unknown_one_in; /* nobody knows whether it went out */
+    uint32_t mail_unknown_one_in; /* its outcome is unknown */
     int64_t mail_retry_after_ms;  /* what the provider asks for with its failures */
     bool audience_fails;
     uint64_t die_at_commit; /* the process dies just before this commit; 0: never */
@@ -116,6 +117,7 @@ struct sim {
     struct rule rules[RULE_COUNT];
     size_t lane_limits[LANE_COUNT];
     struct sim_views views;
+    struct signal signal; /* fails, or says that it failed, and brings some things twice */
     uint64_t followers[ACCOUNTS + 1]; /* of an author: a bit for each account */
     uint64_t active;                  /* accounts seen lately */
     bool shuffles;                    /* handles change with the epoch */
@@ -159,12 +161,13 @@ void sim_close(struct sim *s);
 void sim_start(struct sim *s);
 void sim_crash(struct sim *s);
 void sim_save_views(struct sim *s);
+extern const struct signal_ops sim_signal_ops; /* sim_sinks.c */
 
 struct sim_event *sim_event_of(struct sim *s, uint64_t id);                /* NULL: no such */
 struct event sim_truth_of(const struct sim *s, const struct sim_event *e); /* as committed */
 /* The rule's place among the rules on the event's type. */
 unsigned sim_slot(const struct sim *s, size_t rule);
-/* Accounts that the rule owes this event to. */
+/* Accounts to which the rule delivers this event. */
 uint64_t sim_expected(const struct sim *s, const struct sim_event *e, size_t rule);
 
 /* ---- sim_sinks.c ---- */

@@ -1,12 +1,12 @@
-/* Those who write, and the operators.
+/* The writers and the operators.
  *
  * Events are committed as the models do it: outbox_emit in a transaction, several at a time now and
  * then, so that the commit hook and the outbox are the real ones. Some rows come another way: as an
  * earlier release wrote them, or unreadable, as a later one might.
  *
- * An operator's acts go through the same transactions as the API's. What only operators may do to a
- * row of the delivery store is marked for the checker, and a re-drive of what has an unknown
- * outcome grants one more mail to whoever it may already have reached. */
+ * An operator's acts go through the same transactions as the API's. Changes of delivery rows that
+ * only operators may make are marked for the checker, and a re-drive of a delivery with an unknown
+ * outcome grants one more mail to its recipient. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -1,10 +1,11 @@
-/* The rules of the simulated server and their sinks: they write down what they were given and fail
- * when told to. Three kinds, by where the effect lasts: in the views, whose unsaved part a crash
- * takes; in the store, whose rows tell the checker when they are committed; outside, where a
- * provider remembers every mail. Every delivery passes the checker first. */
+/* The rules of the simulated server and their sinks: they write down their calls and fail on
+ * demand. Three kinds, by where the effect lasts: in the views, whose unsaved part a crash takes;
+ * in the store, whose committed rows reach the checker by triggers; outside, where a provider
+ * remembers every mail. Every delivery passes the checker first. */
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "sim.h"
 
@@ -123,10 +124,42 @@ static enum err to_views(struct sink_env *env, const struct event *e, const uint
     result->repeated = n - result->delivered;
     s->totals.repeats += result->repeated;
     event->met[slot] |= accounts;
+    if (rule == RULE_TIMELINES && fresh)
+        event->owed |= accounts;
     if (s->busy_key[e->actor] == e->id)
         s->busy_key[e->actor] = 0;
     return dies(s, true) ? ERR_STOPPING : OK;
 }
+
+/* ---- signals ---- */
+
+static void signal_post(const struct event *e, struct signal_message *out)
+{
+    *out = (struct signal_message){
+        .kind = SIGNAL_FEED, .key = e->actor, .seq = (int64_t)e->id, .receivers = out->receivers};
+}
+
+/* A failure may have brought it all the same. */
+static enum err publish(struct signal *base, const struct signal_message *messages, size_t n)
+{
+    struct sim *s = CONTAINER_OF(base, struct sim, signal);
+    if (*s->dead)
+        return ERR_STOPPING;
+    for (size_t i = 0; i < n; i++) {
+        const struct signal_message *m = &messages[i];
+        struct sim_event *e = sim_event_of(s, (uint64_t)m->seq);
+        struct sink_result unused = {0};
+        HOLDS(s, e && m->n > 0 && m->key == e->actor, "a signal of nothing, or to nobody");
+        bool fails = sim_chance(s, s->trouble.fail_one_in);
+        for (size_t k = 0; k < m->n && (!fails || sim_chance(s, 2)); k++)
+            e->owed &= ~(UINT64_C(1) << m->receivers[k]);
+        if (fails)
+            return fail(s, e, RULE_TIMELINES, ERR_UNAVAILABLE, 0, &unused);
+    }
+    return OK;
+}
+
+const struct signal_ops sim_signal_ops = {.publish = publish};
 
 /* Into the store: the rows tell the checker when they are committed, and only then. */
 static enum err to_truth(struct tx *tx, struct sink_env *env, const struct event *e,
@@ -181,7 +214,7 @@ static void end_call(struct sim *s, struct sim_call c)
 {
     struct sink_env env = {.user = s};
     enum err error = to_outside(&env, c.call->event, &c.call->member, 1, &c.call->result, c.rule);
-    if (!*s->dead) /* nobody is left to hear of it */
+    if (!*s->dead) /* the process is gone */
         outside_end(c.call, error);
 }
 
@@ -264,6 +297,7 @@ const struct rule sim_rule_table[RULE_COUNT] = {
             .unwanted_as = "pulled",
             .audience = TO_FOLLOWERS,
             .sink = sink_timelines,
+            .signal = signal_post,
             .lane = LANE_SMALL,
             .batch = 4,
             .priority = PRIORITY_NORMAL,

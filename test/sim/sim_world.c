@@ -86,7 +86,16 @@ static void view_numbers(struct views *v, struct view_stats *out)
                                .saved_at_ms = views->saved_at_ms};
 }
 
-static const struct views_ops views_table = {.stats = view_numbers};
+/* Everybody is connected. */
+static size_t listening(struct views *v, const uint64_t *members, size_t n, uint64_t *accounts)
+{
+    const struct sim_views *views = CONTAINER_OF(v, struct sim_views, base);
+    for (size_t i = 0; i < n; i++)
+        accounts[i] = views->account_of[members[i]];
+    return n;
+}
+
+static const struct views_ops views_table = {.stats = view_numbers, .listening = listening};
 static const struct graph_ops graph_table = {.audiences = audiences};
 
 static void shuffle_handles(struct sim *s)
@@ -196,8 +205,11 @@ static struct bus *new_bus(struct sim *s)
 static enum err start(struct sim *s)
 {
     s->bus = new_bus(s);
-    struct sink_env env = {
-        .db = s->db, .views = &s->views.base, .clock = &s->clock.clock, .user = s};
+    struct sink_env env = {.db = s->db,
+                           .views = &s->views.base,
+                           .signal = &s->signal,
+                           .clock = &s->clock.clock,
+                           .user = s};
     s->engine = engine_new(&s->config, s->rules, RULE_COUNT, env, s->bus);
     engine_on_wake(s->engine, s->wake, s);
     enum err e = engine_recover(s->engine);
@@ -212,6 +224,8 @@ static void stop(struct sim *s)
     engine_free(engine);
     bus_free(s->bus);
     s->call_count = 0; /* what becomes of them is never heard */
+    for (size_t i = 0; i < s->event_count; i++)
+        s->events[i].owed = 0; /* every stream has ended: who comes back is greeted */
 }
 
 /* What the views hold after the crash: what was saved, or what truth knows of: everything up to the
@@ -320,6 +334,7 @@ void sim_open(struct sim *s, uint64_t seed, struct plain_db *store)
     s->dead = &f->dead;
     s->db->on_commit = on_commit;
     s->db->on_commit_ctx = s;
+    s->signal.ops = &sim_signal_ops;
     s->views.graph.ops = &graph_table;
     s->views.base = (struct views){.ops = &views_table, .graph = &s->views.graph, .epoch = 1};
     s->trouble.poison_rule = -1;

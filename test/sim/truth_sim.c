@@ -1,13 +1,13 @@
 /* The engine under a seeded simulator: one thread, one seed. An agenda of (virtual time, seeded
  * tie-break, step) drives the real relay, workers, delivery store, watermark, replays and samples
  * over one simulated server (sim.h), while events are committed, sinks and the store fail, mail
- * gets lost, clocks jump, lanes are stopped, operators do what operators do, and the process dies:
- * between steps, in the middle of a transaction, before and after an act of a sink. One checker
- * (checker.c) looks at all of it. At the end the faults are gone, somebody decides about everything
- * that is dead or parked, and all must come to rest; then the server is killed once more.
+ * gets lost, clocks jump, lanes are stopped, operators act, and the process dies: between steps, in
+ * the middle of a transaction, before and after an act of a sink. One checker (checker.c) looks at
+ * all of it. At the end the faults are gone, an operator decides about everything that is dead or
+ * parked, and all must come to rest; then the server is killed once more.
  *
  *     truth_sim 2000           the regressions, then seeds 1 … 2000; TAP
- *     truth_sim seed 42        one seed, told in detail
+ *     truth_sim seed 42        one seed, in detail
  *     truth_sim from 5 to 9    these seeds */
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,17 +22,17 @@ enum {
     SPAN_MIN_MS = 20 * 1000, /* of commits and faults */
     SPAN_MAX_MS = 400 * 1000,
     REST_MS = 4 * 3600 * 1000, /* to come to rest, at most */
-    STEPS_MAX = 200 * 1000,    /* in all: whoever has nothing to do must sleep */
+    STEPS_MAX = 200 * 1000,    /* in all: a step without work must sleep */
     CHAOS_PER_SPAN = 60,
     SAVE_EVERY_MS = 600 * 1000,  /* the views, whatever else happens */
-    CALL_EVERY_US = 1000 * 1000, /* a call outside ends about so often */
+    CALL_EVERY_US = 1000 * 1000, /* about how often a call outside ends */
     ROUNDS_MAX = 12,             /* of decisions about dead letters, once the faults are gone */
 };
 
 /* Seeds that once found something. They run first, each time. */
-static const uint64_t regressions[] = {2,   5,    34,   47,   54,   78,   87,  97,  106,
-                                       122, 129,  162,  180,  244,  253,  350, 397, 551,
-                                       828, 1002, 1179, 1533, 1716, 1858, 2974};
+static const uint64_t regressions[] = {2,   5,    34,   47,   54,   78,   87,   97,  106,
+                                       122, 129,  162,  180,  244,  253,  350,  397, 551,
+                                       828, 1002, 1179, 1533, 1716, 1858, 2974, 3037};
 
 enum step {
     STEP_WRITE,
@@ -62,12 +62,10 @@ struct agenda {
 static void wake(void *ctx, enum engine_sleeper who)
 {
     struct agenda *a = CONTAINER_OF(ctx, struct agenda, s);
-    static const int first[] = {[ENGINE_RELAY] = STEP_RELAY,
-                                [ENGINE_WORKERS] = STEP_WORKER,
-                                [ENGINE_RECORDER] = STEP_RECORDER,
-                                [ENGINE_REPLAYS] = STEP_REPLAYS,
-                                [ENGINE_OUTSIDE] = STEP_OUTSIDE};
-    int n = who == ENGINE_WORKERS ? a->workers : 1;
+    static const int first[] = {[ENGINE_RELAY] = STEP_RELAY,     [ENGINE_VIEWS] = STEP_WORKER,
+                                [ENGINE_TRUTH] = STEP_WORKER,    [ENGINE_RECORDER] = STEP_RECORDER,
+                                [ENGINE_REPLAYS] = STEP_REPLAYS, [ENGINE_OUTSIDE] = STEP_OUTSIDE};
+    int n = who == ENGINE_VIEWS || who == ENGINE_TRUTH ? a->workers : 1;
     for (int i = first[who]; i < first[who] + n; i++) {
         int64_t soon_us = a->s.clock.mono_us + (int64_t)rand_below(&a->s.rand, 60);
         if (a->due_us[i] > soon_us)
@@ -166,7 +164,7 @@ static void plan_death(struct sim *s)
     }
 }
 
-/* Somebody sets the clock: right, an hour late or an hour early. */
+/* Sets the clock: right, an hour late or an hour early. */
 static void jump(struct sim *s)
 {
     int64_t off_ms = 3600 * 1000 * ((int64_t)rand_below(&s->rand, 3) - 1);
@@ -401,7 +399,7 @@ static uint64_t run_seed(uint64_t seed, struct plain_db *store, bool tell)
     heal(a);
     come_to_rest(a);
 
-    /* What is done stays done when the server dies now, and the outbox empties. */
+    /* Finished work stays done when the server dies now, and the outbox empties. */
     if (sim_chance(s, 2))
         sim_save_views(s);
     crash(a);

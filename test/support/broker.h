@@ -18,7 +18,7 @@ int64_t broker_count(const char *queue);
 /* A queue without the arguments that the bus wants. */
 void broker_declare_plain(const char *queue);
 
-/* With all alarms on the broker stops reading from whoever publishes. */
+/* With all alarms on the broker stops reading from publishers. */
 void broker_alarm(bool on);
 /* RabbitMQ writes what it knows of a new queue to disk some seconds late, and a queue that is
  * killed before that never comes back. Makes it write now. */

@@ -201,7 +201,7 @@ class Crowd:
             client.close()
 
     def _persist(self, method, path, token, body, key, wanted, seed):
-        """Says the same again, at another node, until somebody answers as wanted, or the writing has ended."""
+        """Repeats a request, at another node, until one answers as wanted, or the writing has ended."""
         rand = random.Random(str(seed))
         deadline = None
         for tries in itertools.count(1):
@@ -219,7 +219,7 @@ class Crowd:
             time.sleep(0.05)
 
     def _look(self, token, rand):
-        """The captions of somebody's first page at any node; None: it could not be read."""
+        """The captions of a person's first page at any node; None: it could not be read."""
         answer = self._say("GET", "/v1/feed?limit=100", token, None, None, self._some_node(rand), timeout_s=5)
         return [item["caption"] for item in answer.json["items"]] if answer is not None and answer.status == 200 else None
 
@@ -322,7 +322,7 @@ class Crowd:
                 check(not lost, f"{len(lost)} acknowledged posts are lost, such as {sorted(lost)[:5]}")
                 again = seen & self.deleted
                 check(not again, f"deleted and seen again: {sorted(again)[:5]}")
-                check(seen <= self.tried, "somebody posted what nobody said")
+                check(seen <= self.tried, "a feed shows a post that no client sent")
         done = alive[-1].command("check", "--all")
         check(done.returncode == 0, f"fantail check: {done.stdout}{done.stderr}")
         diag(f"{len(self.acknowledged)} posts acknowledged, {self.looks} looks in between, {self.errors} tries failed, the "

@@ -1,7 +1,7 @@
 """Threads of a test, whose failures are the test's own.
 
     with Crew() as crew:
-        crew.start(read)            # called again and again until the crew is told to stop
+        crew.start(read)            # called again and again until the crew stops
         crew.start(read, times=5)   # or so many times
         …                           # what happens meanwhile
     # here all have ended, and the first failure among them was raised

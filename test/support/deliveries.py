@@ -106,13 +106,17 @@ def verify_deliveries(server):
 
 def await_deliveries(server, condition, what, timeout_s=15):
     """Waits until condition(rows) holds of the whole delivery store, and returns them as they then were."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = rows(server)
-        if condition(found):
-            return found
-        check(time.monotonic() < deadline, f"waited {timeout_s} s in vain for {what}; there are {found}")
-        time.sleep(0.01)
+    found = []
+
+    def holds():
+        found[:] = rows(server)
+        return condition(found)
+
+    try:
+        wait_until(holds, timeout_s, what)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; there are {found}") from None
+    return found
 
 
 def await_settled(server):

@@ -32,7 +32,7 @@ enum {
     REDIS_DATABASES = 512, /* as script/servers starts it */
     LOCAL_ROOM = 256,
     BROKER_TRIES = 3,
-    SELF = 1, /* in the lease: nobody else is there */
+    SELF = 1, /* in the lease: the only node */
 };
 
 static const char *need(const char *name)
@@ -81,7 +81,7 @@ static void make_database(struct test_drivers *t)
     run_sql("CREATE DATABASE %s", t->database);
 }
 
-/* Which one is ours is counted at the server: tests run side by side. */
+/* Which one is ours is counted at the server: tests run side by side, scripts (place.py) too. */
 static void take_redis_database(struct test_drivers *t)
 {
     struct redis_url url;
@@ -89,7 +89,7 @@ static void take_redis_database(struct test_drivers *t)
     EXPECT(redis_url_parse(str_of(base), &url, &why) == OK);
     redisContext *c = redisConnect(url.hosts[0].host, url.hosts[0].port);
     EXPECT(c && !c->err);
-    redisReply *r = redisCommand(c, "INCR places");
+    redisReply *r = redisCommand(c, "INCR fantail-test-places");
     EXPECT(r && r->type == REDIS_REPLY_INTEGER);
     int number = (int)(r->integer % (REDIS_DATABASES - 1)) + 1;
     freeReplyObject(r);
@@ -219,6 +219,12 @@ void test_drivers_open_views(struct test_drivers *t, struct db *db, struct clock
         open_memory(t, db, clock, cap, views, cards);
     if (t->kind != TEST_CLUSTER)
         *signal = signal_local_new();
+}
+
+struct page_source *test_drivers_page_source(const struct test_drivers *t, struct views *views,
+                                             struct cards *cards)
+{
+    return t->kind == TEST_CLUSTER ? page_source_redis_new(views, cards) : NULL;
 }
 
 void test_drivers_lose_views(struct test_drivers *t)

@@ -16,6 +16,7 @@
 #include "port/cards.h"
 #include "port/db.h"
 #include "port/invalidation.h"
+#include "port/page_source.h"
 #include "port/signal.h"
 #include "port/views.h"
 
@@ -45,12 +46,15 @@ void test_drivers_done(struct test_drivers *t); /* after everything below is clo
 struct clock *test_drivers_id_clock(const struct test_drivers *t, struct clock *clock);
 struct db *test_drivers_open_db(struct test_drivers *t, struct id_gen *ids, struct clock *clock);
 
-/* Both hold everything that truth has: what they lacked is loaded. *invalidation is NULL where
- * nobody else changes them. */
+/* Both hold everything that truth has: missing parts are loaded. *invalidation is NULL where the
+ * views are not shared. */
 void test_drivers_open_views(struct test_drivers *t, struct db *db, struct clock *clock, size_t cap,
                              struct views **views, struct cards **cards,
                              struct invalidation **invalidation, struct signal **signal);
-/* What was saved of them is gone when they are opened next. */
+/* Of shared ones: reads first pages from them; freed before them. NULL: they are not shared. */
+struct page_source *test_drivers_page_source(const struct test_drivers *t, struct views *views,
+                                             struct cards *cards);
+/* Their snapshot is gone when they are opened next. */
 void test_drivers_lose_views(struct test_drivers *t);
 
 struct bus *test_drivers_open_bus(struct test_drivers *t, struct clock *clock);

@@ -1,6 +1,6 @@
 /* Pairs of sockets, and one poll() over all of them. A word is looked for in what one read brings:
- * a client that sends a message at once is enough for that on loopback. Whoever changes the orders
- * takes the lock and wakes the thread through a pipe. */
+ * a client that sends a message at once is enough for that on loopback. A caller that changes the
+ * orders takes the lock and wakes the thread through a pipe. */
 #include "lossy_proxy.h"
 
 #include <arpa/inet.h>

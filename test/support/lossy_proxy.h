@@ -7,7 +7,7 @@ enum proxy_loss {
     PROXY_LOSES_NOTHING,
     PROXY_LOSES_THE_ANSWER,  /* the message arrives; when its answer comes both sides are cut */
     PROXY_LOSES_THE_MESSAGE, /* both sides are cut instead of passing it on */
-    PROXY_LOSES_THE_CLIENT   /* the client is cut; the server hears nothing more, for good */
+    PROXY_LOSES_THE_CLIENT   /* the client is cut; the server receives nothing more */
 };
 
 struct lossy_proxy;

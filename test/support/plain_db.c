@@ -174,6 +174,13 @@ static enum err plain_horizon(struct db *db, uint64_t *id)
     return OK;
 }
 
+static enum err plain_now(struct db *db, int64_t *wall_ms, int64_t *error_us)
+{
+    *wall_ms = clock_wall_ms(plain_of(db)->clock);
+    *error_us = 0;
+    return OK;
+}
+
 static void plain_stats(struct db *db, struct db_stats *out)
 {
     struct plain_db *p = plain_of(db);
@@ -199,6 +206,8 @@ static const struct db_ops ops = {
     .read = plain_read,
     .exec = statement_exec,
     .query = statement_query,
+    .exec_each = tx_exec_one_by_one,
+    .get_row_each = tx_get_row_one_by_one,
     .next = statement_next,
     .column_i64 = statement_i64,
     .column_text = statement_text,
@@ -206,6 +215,7 @@ static const struct db_ops ops = {
     .rows_done = statement_rows_done,
     .backup = plain_backup,
     .horizon = plain_horizon,
+    .now = plain_now,
     .stats = plain_stats,
     .stop = plain_stop,
     .free = plain_free,

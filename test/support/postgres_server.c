@@ -290,7 +290,7 @@ bool postgres_server_start(void)
     atexit(postgres_server_stop);
     if (!make_cluster())
         return false;
-    for (int tries = 0; tries < 3; tries++) { /* somebody may be quicker with the port */
+    for (int tries = 0; tries < 3; tries++) { /* another process may take the port first */
         server.port = free_port();
         if (run_server())
             return true;

@@ -2,10 +2,10 @@
 
     with Proxy("127.0.0.1", 5432) as proxy:
         proxy.lose(COMMIT, 0.3, seed=1)   # three of ten COMMITs meet one of the LOSSES
-        proxy.stall(); proxy.resume()     # a network that is cut, and healed: bytes wait, nobody is told
+        proxy.stall(); proxy.resume()     # a network that is cut, and healed: bytes wait, silently
         proxy.deafen(); proxy.cut()       # what the server says is lost from now on, then all connections are
 
-One thread moves the bytes. What a connection may hold back is limited: whoever sends more waits, as with any socket.
+One thread moves the bytes. What a connection may hold back is limited: a sender of more waits, as with any socket.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ COMMIT = b"\0COMMIT\0"
 # A change of the views, as their driver sends it.
 SCRIPT = b"\r\nEVALSHA\r\n"
 # The answer is lost; the request is lost; the client is cut and its request arrives late; it never arrives, and the
-# server is not told that its client is gone.
+# server does not learn that its client is gone.
 ANSWER, REQUEST, LATE, FORGOTTEN = LOSSES = ("answer", "request", "late", "forgotten")
 HELD_MAX = 1 << 20
 CHUNK = 1 << 16
@@ -100,11 +100,11 @@ class Proxy:
         self._order(lambda: [self._end(link) for link in list(self._links)])
 
     def stall(self):
-        """Nothing passes in either direction, and nobody is told."""
+        """Nothing passes in either direction, and no side notices."""
         self._order(lambda: self._set_stalled(True, True))
 
     def stall_answers(self, after=None):
-        """What clients say arrives; what the server says does not, and nobody is told. `after`: from the moment on in
+        """Clients' bytes arrive; the server's do not, and no side notices. `after`: from the moment on in
         which a client has said the first of these and then the second, which arrives."""
         def begin():
             self._trap = after

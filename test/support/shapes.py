@@ -40,7 +40,7 @@ def _url(value):
 
 
 def brief(thing, client=None):
-    """{"id","username","display_name","avatar_url"} and nothing that is not for everybody's eyes."""
+    """{"id","username","display_name","avatar_url"} and nothing private."""
     _holds(thing, {"id": is_id, "username": _text, "display_name": _text, "avatar_url": _url}, "a brief account")
     equal(set(thing), {"id", "username", "display_name", "avatar_url"})
     if client is not None:

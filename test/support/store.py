@@ -52,7 +52,7 @@ def _literal(value):
 
 
 class _Postgres:
-    """psql as a child, told one statement at a time."""
+    """psql as a child that gets one statement at a time."""
 
     END = "-- that was all --"
 
@@ -140,9 +140,14 @@ def _postgres(server):
     _kept.psql = (server.place.db, database)
 
 
+_last_id = 0
+
+
 def new_id():
     """An id such as a server would give now (src/base/id.h): above all that were given before."""
-    return int(time.time() * 1000) - 1704067200000 << 22
+    global _last_id
+    _last_id = max(_last_id + 1, int(time.time() * 1000) - 1704067200000 << 22)
+    return _last_id
 
 
 def store(server, write=False):

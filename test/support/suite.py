@@ -118,7 +118,7 @@ class Pool:
         for job in jobs:
             self.sums[job.part][0] += 1
 
-    def drop_what_nobody_needs(self):
+    def drop_unneeded(self):
         """Preparations of which no job is left, and those of these."""
         while True:
             needed = set().union(*(job.needs for job in self.waiting))
@@ -139,7 +139,7 @@ class Pool:
         return max(ready, key=lambda job: job.first, default=None)
 
     def run(self):
-        self.drop_what_nobody_needs()
+        self.drop_unneeded()
         with self.changed:
             while (self.waiting or self.running) and not self.over:
                 job = self.next_job()
@@ -158,10 +158,10 @@ class Pool:
             if job.makes:
                 (self.made if job.code == 0 else self.lost).add(job.makes)
             if job.makes == "servers":
-                self.tell_where_servers_are()
+                self.pass_addresses_on()
             self.changed.notify_all()
 
-    def tell_where_servers_are(self):
+    def pass_addresses_on(self):
         told = subprocess.run(["script/servers", "env", LOGS / "servers"], cwd=ROOT, capture_output=True, text=True).stdout
         for job in self.waiting:
             if "servers" in job.needs:
@@ -269,8 +269,9 @@ def unit_jobs(part, folder, patience, wrapper=(), needs=(), chosen=lambda test: 
 # ---- the parts ----
 
 def lint_jobs():
+    """clang-tidy is the longest of all jobs, one file after the other: it begins first, or the other core waits for it."""
     return [Job(f"lint/{what}", ["test/support/lint.sh", what, LOGS], 3600, needs=needs, first=first)
-            for what, first, needs in (("format", 0, []), ("cppcheck", 20, []), ("tidy", 20, ["build-asan configured"]))]
+            for what, first, needs in (("format", 0, []), ("cppcheck", 20, []), ("tidy", 90, ["build-asan configured"]))]
 
 
 def rules_jobs():
@@ -322,6 +323,9 @@ def fuzz_jobs(seconds):
     return jobs
 
 
+LONG_SIMS = (("truth_sim", "100000"), ("nodes_sim", "10000"), ("feed_histories", "--long"), ("group_histories", "--long"))
+
+
 def tsan_jobs():
     # Without this ThreadSanitizer cannot find its shadow memory on kernels that spread addresses widely.
     plain = subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0
@@ -340,8 +344,8 @@ def all_jobs(options):
             jobs += script_jobs(part, long) + script_jobs(part, long, "cluster")
         jobs += script_jobs("cluster", long, "cluster") + fuzz_jobs(120 if long else 10)
     if long:
-        jobs += [Job("long/sim", ["build/test/sim/truth_sim", "100000"], 36000, first=50),
-                 Job("long/mutations", ["script/mutations"], 36000, first=60)]
+        jobs += [Job(f"long/{name}", [f"build/test/sim/{name}", *words], 36000, first=50) for name, *words in LONG_SIMS]
+        jobs += [Job("long/mutations", ["script/mutations"], 36000, first=60)]
     if options.tsan:
         jobs += tsan_jobs()
     return jobs

@@ -134,6 +134,7 @@ void world_start(struct world *w, size_t timeline_cap)
     w->cap = timeline_cap;
     test_drivers_open_views(&w->drivers, w->db, &w->clock.clock, timeline_cap, &views, &w->cards,
                             &w->invalidation, &w->signal);
+    w->page_source = test_drivers_page_source(&w->drivers, views, w->cards);
     w->bus = test_drivers_open_bus(&w->drivers, &w->clock.clock);
     struct engine_config engine;
     engine_config_default(&engine);
@@ -149,6 +150,7 @@ void world_start(struct world *w, size_t timeline_cap)
     struct sink_env env = {.db = w->db,
                            .views = views,
                            .cards = w->cards,
+                           .signal = w->signal,
                            .clock = &w->clock.clock,
                            .celebrity_threshold = threshold,
                            .group_pull_threshold = w->group_pull_threshold};
@@ -156,7 +158,10 @@ void world_start(struct world *w, size_t timeline_cap)
     memcpy(w->rules, model_rules, model_rule_count * sizeof *w->rules);
     for (size_t i = 0; w->batch_max && i < model_rule_count; i++)
         w->rules[i].batch = w->rules[i].batch < w->batch_max ? w->rules[i].batch : w->batch_max;
-    w->engine = engine_new(&engine, w->rules, model_rule_count, env, w->bus);
+    EXPECT(model_rule_count + w->more_rule_count <= WORLD_RULES_MAX);
+    for (size_t i = 0; i < w->more_rule_count; i++)
+        w->rules[model_rule_count + i] = w->more_rules[i];
+    w->engine = engine_new(&engine, w->rules, model_rule_count + w->more_rule_count, env, w->bus);
     w->views = views;
     if (is_shared(w))
         engine_on_apply(w->engine, apply_again, w);
@@ -169,6 +174,9 @@ void world_stop(struct world *w)
         return;
     engine_free(w->engine);
     bus_free(w->bus);
+    if (w->page_source)
+        page_source_free(w->page_source);
+    w->page_source = NULL;
     views_free(w->views);
     cards_free(w->cards);
     signal_free(w->signal);

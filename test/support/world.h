@@ -30,16 +30,19 @@ struct world {
     uint64_t events[EVENT_TYPE_COUNT]; /* committed so far, by type */
     uint64_t last_event;               /* the greatest id of a stored one */
     /* before world_start; 0: as they are by default */
-    uint16_t batch_max;           /* members a call of any sink at most, so that few are many */
-    int64_t active_within_ms;     /* who counts as active in large fan-outs */
-    int64_t group_pull_threshold; /* 0: nobody pulls */
+    uint16_t batch_max;            /* members a call of any sink at most, so that few are many */
+    int64_t active_within_ms;      /* who counts as active in large fan-outs */
+    int64_t group_pull_threshold;  /* 0: no member pulls */
+    const struct rule *more_rules; /* behind the domain's own */
+    size_t more_rule_count;
     struct rule rules[WORLD_RULES_MAX];
     /* after world_start */
     size_t cap;
     struct views *views;
     struct cards *cards;
     struct signal *signal;
-    struct invalidation *invalidation; /* NULL: nobody else changes them */
+    struct invalidation *invalidation; /* NULL: the views are not shared */
+    struct page_source *page_source;   /* NULL as well */
     struct bus *bus;
     struct engine *engine;
 };

@@ -84,8 +84,8 @@ static enum err check_rate(struct request *r)
                      (long long)rate, (long long)state.retry_after_s);
 }
 
-/* The limit of what the path names first, taken before the store hears of the request, so that one
- * that writes too much takes nothing from the others. */
+/* The limit by the id that the path names first. A request takes a token before it reaches the
+ * store, so that a busy id takes nothing from the others. */
 static enum err check_limit(struct request *r)
 {
     struct call *c = &r->call;

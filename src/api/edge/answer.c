@@ -1,4 +1,4 @@
-/* The way out of the dispatcher: problem documents, counters, the log, and sending. Whoever holds a
+/* The way out of the dispatcher: problem documents, counters, the log, and sending. The holder of a
  * request answers it once, by request_finish() or request_send(), and the request is gone. */
 #include <stdio.h>
 
@@ -51,8 +51,8 @@ static void log_request(struct request *r, enum err kind, int64_t took_us)
                          LOG_STR("trace", r->headers.traceparent)));
 }
 
-/* The way out: counts, logs, sends. The answer's body is complete. */
-void request_send(struct request *r, enum err kind)
+/* The last that is done with the request. The answer's body is complete. */
+static void close_request(struct request *r, enum err kind)
 {
     struct http_exchange *x = r->call.x;
     struct dispatcher *dispatcher = r->call.api->dispatcher;
@@ -65,6 +65,13 @@ void request_send(struct request *r, enum err kind)
     atomic_fetch_add_explicit(&stats->by_class[x->status / 100], 1, memory_order_relaxed);
     hist_record(&stats->took_us, took_us > 0 ? (uint64_t)took_us : 1);
     log_request(r, kind, took_us);
+}
+
+/* The way out: counts, logs, sends. */
+void request_send(struct request *r, enum err kind)
+{
+    struct http_exchange *x = r->call.x;
+    close_request(r, kind);
     struct stream *stream = r->call.stream;
     if (!stream) {
         http_answer(x);
@@ -74,7 +81,7 @@ void request_send(struct request *r, enum err kind)
     stream_unref(stream);
 }
 
-void request_finish(struct request *r, enum err kind)
+static void write_answer(struct request *r, enum err kind)
 {
     struct call *c = &r->call;
     struct http_exchange *x = c->x;
@@ -92,5 +99,28 @@ void request_finish(struct request *r, enum err kind)
         if (c->status == 204)
             buf_clear(&x->out);
     }
+}
+
+void request_finish(struct request *r, enum err kind)
+{
+    write_answer(r, kind);
     request_send(r, kind);
+}
+
+static void complete_write(struct http_exchange *x)
+{
+    struct request *r = x->user;
+    enum err kind = r->result;
+    request_settle_limit(r, !kind && r->happened);
+    if (!kind)
+        request_render(r);
+    write_answer(r, kind);
+    close_request(r, kind);
+}
+
+void request_finish_write(struct request *r, enum err kind)
+{
+    r->result = kind;
+    r->call.x->user = r;
+    http_answer_by(r->call.x, complete_write);
 }

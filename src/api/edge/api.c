@@ -98,8 +98,7 @@ enum err api_open(struct api *api, char why[200])
     enum log_level level = LOG_INFO;
     log_level_parse(str_of(s->log_level), &level);
     api->limits = limits_new(api->clock, LIMIT_ENTRIES_MAX);
-    if (!api->views->remote ||
-        api->invalidation) /* else nobody can tell whether a page is right still */
+    if (!api->views->remote || api->invalidation) /* else no page can be validated */
         api->pages =
             page_cache_new((size_t)s->page_cache_bytes, api->views, api->cards, api->invalidation);
     api->dispatcher = dispatcher_new(level == LOG_DEBUG);
@@ -131,6 +130,11 @@ enum err call_fail(struct call *c, enum err kind, const char *format, ...)
     vsnprintf(c->detail, sizeof c->detail, format, args);
     va_end(args);
     return kind;
+}
+
+enum err call_checked(struct call *c, const struct tx *says, enum err e)
+{
+    return e ? call_fail(c, e, "%s", says->detail) : OK;
 }
 
 /* NULL: absent, or null. */

@@ -5,7 +5,11 @@
  *           blocking thread with c->blocking set, tx still NULL: it does its own db_read
  *   READ    on a blocking thread, in a read snapshot
  *   WRITE   in a write transaction (may be run again: the answer's body is cleared before each
- *           run); the answer is sent after COMMIT and after the views know
+ *           run); the answer is sent after COMMIT and after the views know. The row may name what
+ *           needs no transaction: `prepare` runs before it and reads and checks what was sent,
+ *           `render` runs after COMMIT, on the event loop, and writes c->json. Both leave what they
+ *           have for each other in c->work. One thread runs all transactions of an embedded store,
+ *           and every write waits for it: it does nothing else
  *   SLOW    on a blocking thread, tx NULL: does its own db_read/db_write (argon2, admin work)
  * Handlers fill c->json (an object or array written into x->out) and c->status. An error return
  * becomes application/problem+json: {"type","title","status","detail"}. */
@@ -26,6 +30,7 @@
 
 struct auth;
 struct overload_guard;
+struct page_source;
 struct cluster;
 struct dispatcher;
 struct hot_keys;
@@ -45,6 +50,8 @@ struct api {
     struct engine *engine;
     struct celebrity_keeper *keeper;
     struct pool *pool;                     /* blocking reads */
+    struct pool *drawing;                  /* answers drawn in step; NULL: each on its own */
+    struct page_source *page_source;       /* port/page_source.h, of shared views; else NULL */
     struct pool *slow;                     /* argon2 and admin work: few threads, short queue */
     struct pool *forwarding;               /* api/edge/forward.h; NULL: this server is alone */
     struct http_server *http;              /* set after start; for metrics */
@@ -52,7 +59,7 @@ struct api {
     struct limits *limits;                 /* net/limits.h */
     struct page_cache *pages;              /* api/edge/page_cache.h; NULL: none are kept */
     struct overload_guard *overload_guard; /* ops/overload_guard.h; NULL: nothing is watched */
-    struct live *live;                     /* live/live.h; NULL: nobody can be told anything */
+    struct live *live;                     /* live/live.h; NULL: no streams */
     struct cluster *cluster;               /* api/edge/cluster.h; NULL: this server is alone */
     struct hot_keys *hot_groups;           /* ops/hot_keys.h */
     uint8_t secret[32];                    /* signs cursors; from meta */
@@ -61,7 +68,7 @@ struct api {
     _Atomic int64_t audit_drift; /* feeds and inboxes found wrong by the background audit: should
                                     read zero */
     _Atomic int64_t audited, audited_inboxes;
-    _Atomic uint64_t rebuilt;      /* what rebuilds changed in the views: no event tells of it */
+    _Atomic uint64_t rebuilt;      /* changes of views by rebuilds, which have no event */
     struct dispatcher *dispatcher; /* api/edge/dispatcher.h */
 };
 
@@ -83,8 +90,8 @@ struct caller {
     bool control;
 };
 
-/* Which invalidations of shared views and cards this node has heard. A handler on the loop may want
- * to hear all until now: it sets WANTED, returns ERR_NEEDS_TRUTH, and is run again with HEARD or
+/* Which invalidations of shared views and cards this node has received. A handler on the loop may
+ * want all until now: it sets WANTED, returns ERR_NEEDS_TRUTH, and is run again with HEARD or
  * MISSED, still unable to block. */
 enum call_invalidations {
     INVALIDATIONS_UNASKED,
@@ -106,8 +113,10 @@ struct call {
     json_t *body; /* parsed JSON object of a request that has one; freed with the call */
     struct json_out json;
     int status;      /* the route's success status unless set; 204 sends no body */
+    void *work;      /* of a write: what it passes from `prepare` to handler to `render` */
     struct str kept; /* of a route with `repeat`: what is remembered under a key */
     bool blocking;   /* this run is on a thread that may block (READ, WRITE, SLOW) */
+    bool in_step;    /* of a handler on the loop that needs truth: others can be drawn with it */
     enum call_invalidations invalidations;
     struct stream *stream; /* net/stream.h: the answer does not end. The handler's reference */
     char detail[DETAIL_MAX];
@@ -125,6 +134,9 @@ void api_handle(void *ctx, struct http_exchange *x);
 /* Sets the detail and returns the kind. */
 enum err call_fail(struct call *c, enum err kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* What a model's check without a transaction came to: its detail becomes the call's. */
+enum err call_checked(struct call *c, const struct tx *says, enum err e);
 
 /* Fields of the JSON body. Strings must be UTF-8 without NUL. Absent or null: out untouched when
  * optional. */

@@ -2,10 +2,10 @@
  *
  * Tokens are random and long, and only their hashes are compared. Truth indexes them by BLAKE2b.
  * The cache, which every request asks, knows accepted tokens by SipHash of 128 bits under a key
- * that is drawn at the start and never leaves the process, so nobody can compute a token that meets
- * an entry. A cached caller is asked for again after a minute (a JWT: when it expires), and at once
- * when its account or key changed (auth_cache.h). Other nodes of the same store end sessions
- * without telling: then no entry lasts longer than SHARED_ASK_AGAIN_MS.
+ * that is drawn at the start and never leaves the process, so no client can compute a token that
+ * meets an entry. A cached caller is asked for again after a minute (a JWT: when it expires), and
+ * at once when its account or key changed (auth_cache.h). Other nodes of the same store end
+ * sessions without a signal to this one: then no entry lasts longer than SHARED_ASK_AGAIN_MS.
  *
  * Every caller with an account is marked as seen about every ten minutes (last_seen.h). */
 #include "api/edge/auth.h"
@@ -43,9 +43,7 @@ enum err auth_new(const struct auth_config *config, struct auth **out, char why[
 {
     struct jwt_key *jwt = NULL;
     if (config->jwt_key_path[0]) {
-        enum err e = jwt_key_load(config->jwt_key_path, &jwt, why);
-        if (e)
-            return e;
+        TRY(jwt_key_load(config->jwt_key_path, &jwt, why));
     }
     struct auth *a = calloc(1, sizeof *a);
     CHECK(a);
@@ -275,7 +273,7 @@ static bool is_display_name(struct str name)
 }
 
 /* Makes the account of a JWT's subject: by the name that its claims propose when that is valid and
- * free, otherwise by a number. Somebody else may have made it meanwhile, so it looks first. */
+ * free, otherwise by a number. Another request may have made it meanwhile, so it looks first. */
 static enum err create_subject(struct tx *tx, void *arg)
 {
     struct question *q = arg;

@@ -44,7 +44,7 @@ bool auth_find(struct auth *a, const struct credentials *cred, struct caller *ca
 enum err auth_resolve(struct auth *a, const struct credentials *cred, struct arena *arena,
                       struct caller *caller, char detail[DETAIL_MAX]);
 
-/* The commit hook's part: forgets whom these events concern. */
+/* The commit hook's part: forgets the callers whom these events concern. */
 void auth_committed(struct auth *a, const struct event *events, size_t n);
 
 /* Writes gathered "last seen" marks to truth, and to remote views; blocking, one caller; returns

@@ -1,10 +1,9 @@
-/* Who a token stands for, remembered for a while, so that most requests need no SQL. Bounded,
+/* The caller of each recent token, kept for a while, so that most requests need no SQL. Bounded,
  * sharded, any thread.
  *
- * Forgetting races with filling: a filler reads truth, somebody ends the session, and then the
- * filler stores what it read. So a filler takes a stamp *before* it reads; every forget is
- * numbered; an entry whose stamp is older than the last forget of its account or key is not valid.
- */
+ * Forgetting races with filling: a filler reads truth, the session ends, and then the filler stores
+ * what it read. So a filler takes a stamp *before* it reads; every forget is numbered; an entry
+ * whose stamp is older than the last forget of its account or key is not valid. */
 #pragma once
 
 #include "api/edge/api.h"
@@ -31,7 +30,7 @@ void auth_cache_put(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], uin
 /* From now on no entry that was filled before is valid for this account or API key. */
 void auth_cache_forget(struct auth_cache *c, uint64_t account_or_key);
 
-/* True: *caller is filled. *mark_last_seen: the account was not marked within `seen_every_us`, and
- * it is now: the caller of this function, and nobody else, does so. */
+/* True: *caller is filled. *mark_last_seen: the account was not marked within `seen_every_us`;
+ * exactly this call must mark it. */
 bool auth_cache_find(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], int64_t now_us,
                      int64_t seen_every_us, struct caller *caller, bool *mark_last_seen);

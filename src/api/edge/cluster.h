@@ -48,7 +48,7 @@ struct cluster {
     _Atomic bool quarantined; /* this node cannot do its part (no views while others have them, no
                                  beat): it refuses writes, and /readyz says so */
     _Atomic uint64_t term;    /* of the leader, as this node knows it */
-    /* Any thread. `leader`: where the leader is, "" when nobody leads. `nodes`: copies at most
+    /* Any thread. `leader`: the leader's address, "" when no node leads. `nodes`: copies at most
      * `max` of all nodes, by number, and returns how many there are. */
     void (*leader)(void *ctx, char address[CLUSTER_ADDRESS_MAX], uint32_t *number);
     size_t (*nodes)(void *ctx, struct cluster_node *out, size_t max);

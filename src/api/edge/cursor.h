@@ -1,5 +1,5 @@
-/* Page cursors: where a list goes on, whose it is and which list, under a MAC. A client can keep
- * one and hand it back; it cannot make one, change one, or use one of somebody else's. */
+/* Page cursors: the list, its owner and the position of the next page, under a MAC. A client can
+ * keep one and hand it back; it cannot make one, change one, or use another account's. */
 #pragma once
 
 #include "base/err.h"
@@ -10,7 +10,7 @@ enum { CURSOR_SECRET_BYTES = 32, CURSOR_TEXT_LEN = 48 };
 struct cursor {
     uint32_t list;     /* which list: cursor_list() */
     uint64_t position; /* > 0 */
-    uint64_t owner;    /* the account it was cut for; 0: anybody not logged in */
+    uint64_t owner;    /* the account it was made for; 0: callers without an account */
 };
 
 /* Names a list: the route and the id in its path (0: none). */

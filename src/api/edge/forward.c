@@ -135,7 +135,7 @@ static enum err read_answer(const struct http_client *client, struct forward_ans
     return OK;
 }
 
-/* Why no answer came, as the caller is to be told. */
+/* The error for the caller when no answer came. */
 static enum err no_answer(enum err e, enum http_method method)
 {
     if (e == ERR_UNKNOWN_COMMIT || e == ERR_NO_MEMORY)
@@ -148,7 +148,7 @@ static enum err ask_at(struct api *api, const char *address, const struct forwar
                        struct forward_answer *a, struct buf *body, char why[DETAIL_MAX])
 {
     struct forward *f = api->dispatcher->forward;
-    /* A HEAD is asked as the GET that it is the head of: whoever sends the answer leaves its body
+    /* A HEAD is forwarded as the GET that it belongs to: the sender of the answer leaves its body
      * out. */
     const char *method = route_method_name(q->method == HTTP_M_HEAD ? HTTP_M_GET : q->method);
     struct vouched v = {
@@ -196,7 +196,7 @@ enum err forward_ask(struct api *api, const struct forward_question *q, struct f
     *a = (struct forward_answer){0};
     why[0] = '\0';
     cluster->leader(cluster->ctx, address, &number);
-    /* The lease may name this node before its engine is ready: nobody leads yet. */
+    /* The lease may name this node before its engine is ready: no node leads yet. */
     enum err e = ERR_NO_LEADER;
     if (address[0] && number != cluster->number)
         e = ask_at(api, address, q, a, body, why);

@@ -39,7 +39,7 @@ struct forward_answer {
     char retry_after[16], link[2048]; /* "": none */
 };
 /* Asks the leader; blocking. The answer's body goes into `body`, whatever its status is.
- * ERR_NO_LEADER: nobody leads; ERR_UNAVAILABLE: no answer came, or none that can be used;
+ * ERR_NO_LEADER: no node leads; ERR_UNAVAILABLE: no answer came, or none that can be used;
  * ERR_UNKNOWN_COMMIT: the same of a POST that may have been carried out. `why` is for the log. */
 enum err forward_ask(struct api *api, const struct forward_question *q, struct forward_answer *a,
                      struct buf *body, char why[DETAIL_MAX]);

@@ -7,14 +7,24 @@
               success_, flags_, query_, summary_, ...)                                             \
     enum err handler_(struct call *c, struct tx *tx);                                              \
     __VA_ARGS__
-#define FIRST(name)  void name(struct call *c);
+#define PREPARE(name) enum err name(struct call *c);
+#define RENDER(name)  void name(struct call *c);
+#define FIRST(name)   void name(struct call *c);
+#define TOGETHER(name)                                                                             \
+    enum err name(struct call *const *calls, size_t n, struct tx *tx, bool *taken);
 #define REPEAT(name) enum err name(struct call *c, struct tx *tx, struct str kept);
 #define LIMIT(name)  extern const struct route_limit name;
+#define STEP(name)                                                                                 \
+    void name(struct call **calls, size_t n, void (*done)(struct call * c, enum err e));
 #include "api/edge/routes.def"
 #undef ROUTE
+#undef PREPARE
+#undef RENDER
 #undef FIRST
+#undef TOGETHER
 #undef REPEAT
 #undef LIMIT
+#undef STEP
 
 /* accounts.c: {"account":…,"token":…}, 201: the answer of signing up and logging in. */
 void call_signed_in(struct call *c, const struct account *account, struct str token);

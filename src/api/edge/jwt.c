@@ -273,7 +273,7 @@ static bool audience_fits(const json_t *claims, const char *audience)
     return false;
 }
 
-/* What is wrong with the claims; NULL: nothing. */
+/* The first fault of the claims; NULL: none. */
 static const char *claims_fault(const json_t *claims, const char *issuer, const char *audience,
                                 int64_t now_ms)
 {

@@ -1,6 +1,6 @@
 /* Marks gather in one bounded array under a lock; a step takes a slice off its end and writes it in
  * one transaction. The slice is small, so that the one writer is never held up for longer than a
- * few posts take. Remote views cannot be told from an event loop: the step tells them, too. */
+ * few posts take. An event loop cannot write to remote views: the step does that, too. */
 #include "api/edge/last_seen.h"
 
 #include <pthread.h>
@@ -93,7 +93,7 @@ static enum err write_slice(struct tx *tx, void *arg)
     return e;
 }
 
-/* What the views or truth cannot be told now is not worth keeping: the next visit makes another. */
+/* A mark that cannot be written now is dropped: the next visit makes another. */
 int64_t last_seen_step(struct last_seen *s)
 {
     struct view_change changes[VIEWED_MAX];

@@ -1,6 +1,6 @@
-/* When people were last here. The views are told at once, or within a second when they are remote;
- * truth is told in batches, about once a minute, because a write per visit would cost more than the
- * visit. What is lost in a crash is at most that minute. */
+/* When people were last active. The views get a mark at once, or within a second when they are
+ * remote; truth gets them in batches, about once a minute, because a write per visit would cost
+ * more than the visit. A crash loses at most that minute. */
 #pragma once
 
 #include "base/clock.h"

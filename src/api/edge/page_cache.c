@@ -271,15 +271,28 @@ static bool changed_meanwhile(struct page_cache *c, struct page_draft *draft)
            timelines_stamp(c->views->timelines, draft->viewer, &draft->stamp, &same) != OK || !same;
 }
 
-void page_cache_begin(struct page_cache *c, uint64_t viewer, struct page_draft *draft)
+static void count_miss(struct page_cache *c, uint64_t viewer)
 {
-    bool same;
-    uint64_t hash = hash_u64(viewer);
-    struct shard *s = shard_of(c, hash);
+    struct shard *s = shard_of(c, hash_u64(viewer));
     pthread_mutex_lock(&s->lock);
     s->misses++;
     pthread_mutex_unlock(&s->lock);
+}
+
+void page_cache_begin_step(struct page_cache *c, uint64_t viewer, struct page_draft *draft)
+{
+    CHECK(c->invalidation);
     draft->viewer = viewer;
+    draft->in_step = true;
+    invalidation_init(c->invalidation, &draft->trace);
+}
+
+void page_cache_begin(struct page_cache *c, uint64_t viewer, struct page_draft *draft)
+{
+    bool same;
+    count_miss(c, viewer);
+    draft->viewer = viewer;
+    draft->in_step = false;
     if (c->invalidation) {
         invalidation_begin(c->invalidation, &draft->trace);
         return;
@@ -314,6 +327,8 @@ void page_cache_end(struct page_cache *c, struct page_draft *draft, const struct
 {
     uint64_t words[2 * TRACE_READS_MAX];
     size_t keys, count;
+    if (draft->in_step && page)
+        count_miss(c, draft->viewer); /* one that failed is drawn again, and counted then */
     if (!end_draft(c, draft, page, words, &keys, &count))
         return;
     uint64_t hash = hash_u64(draft->viewer);

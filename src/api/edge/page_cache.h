@@ -13,7 +13,8 @@ struct page_cache;
 /* What was true before a page was read. */
 struct page_draft {
     uint64_t viewer;
-    bool good; /* the views could say */
+    bool good;    /* the views could say */
+    bool in_step; /* others are drawn with it */
     struct view_stamp stamp;
     uint64_t card_changes;
     struct read_trace trace; /* of shared views, in place of the two above */
@@ -37,6 +38,9 @@ bool page_cache_find(struct page_cache *c, uint64_t viewer, struct buf *head,
                      struct http_body **body);
 /* Now the page is read and drawn by this thread, and handed in. */
 void page_cache_begin(struct page_cache *c, uint64_t viewer, struct page_draft *draft);
+/* The same for a page that is read in step with others, of shared views: the page source adds to
+ * draft->trace. One that is drawn on its own after all is begun again. */
+void page_cache_begin_step(struct page_cache *c, uint64_t viewer, struct page_draft *draft);
 /* Keeps what was drawn from `page` (NULL: it failed), unless something changed since the draft was
  * begun or the page cannot be kept at all. */
 void page_cache_end(struct page_cache *c, struct page_draft *draft, const struct feed_page *page,

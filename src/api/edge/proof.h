@@ -1,9 +1,9 @@
-/* How one node believes another that a request was looked at already.
+/* The proof that another node has authenticated a forwarded request.
  *
- * A request that a node passes on carries one header, which says who calls and proves it: an
- * HMAC-SHA256 over the words of the header, the method, the target and the body, with a key that
- * all nodes derive from the secret in truth. A proof holds for one request, in one term, within
- * PROOF_AGE_MS of the moment that it names, and once: who hears one can do nothing with it. */
+ * A forwarded request carries one header, which names the caller and proves it: an HMAC-SHA256 over
+ * the words of the header, the method, the target and the body, with a key that all nodes derive
+ * from the secret in truth. A proof holds for one request, in one term, within PROOF_AGE_MS of the
+ * moment that it names, and once: a captured one is useless. */
 #pragma once
 
 #include "api/edge/api.h"
@@ -15,7 +15,7 @@ struct proofs; /* the key, and which proofs were used already */
 struct proofs *proofs_new(const uint8_t secret[32]);
 void proofs_free(struct proofs *p);
 
-/* What is vouched for. */
+/* The caller, as the proof names it. */
 struct vouched {
     struct str method, target, body; /* the request as it is sent */
     struct caller caller;

@@ -32,6 +32,9 @@ struct request {
     bool repeated;    /* … or an earlier answer was found */
     bool limited;     /* took a token of its route's own limit */
     bool happened;    /* the handler ran, and something became true */
+    bool rendered;    /* … and its answer is written */
+    enum err refusal; /* of `prepare`, for a request whose key is looked up first */
+    enum err result;  /* of the transaction, for the one who writes the answer */
     int64_t submitted_us;
     struct idempotency_key key;
     struct db_job keep; /* remembers a refusal */
@@ -53,6 +56,7 @@ void request_settle_limit(struct request *r, bool written);
 void request_run(struct request *r);
 void request_submit(struct request *r, struct pool *pool, void (*run)(struct pool_task *task));
 void request_clear_answer(struct request *r);
+void request_render(struct request *r); /* writes the answer of a write, unless it is written */
 
 /* repeat.c. request_repeat: ERR_NOT_FOUND: nothing was answered under this key yet. */
 enum err request_claim_key(struct request *r);
@@ -69,3 +73,5 @@ void request_pass_on(struct request *r);
 void request_finish(struct request *r, enum err kind);
 /* The same of an answer whose status and body are written already. */
 void request_send(struct request *r, enum err kind);
+/* The same of a write that has ended: everything that is left to do is done on its loop. */
+void request_finish_write(struct request *r, enum err kind);

@@ -21,8 +21,8 @@ enum route_flag {
     ROUTE_EITHER = 2048,     /* succeeds with 201 when it made something, with 200 otherwise */
 };
 
-/* A second rate limit, by the {id} that the path names first, whoever calls. A request takes a
- * token before the store hears of it, and gets it back when it wrote nothing. */
+/* A second rate limit, by the {id} that the path names first, for all callers together. A request
+ * takes a token before it reaches the store, and gets it back when it wrote nothing. */
 struct route_limit {
     const char *noun, *unit;                          /* "group", "messages": for the refusal */
     int64_t burst;                                    /* times the rate */
@@ -46,12 +46,22 @@ struct route {
     unsigned flags;
     const char *query; /* "name=what it is;…" beyond limit and cursor; "" for none */
     const char *summary;
-    /* Optional. */
+    /* Optional, of writes. `prepare`: on the loop or a blocking thread, before the transaction; an
+     * error is the answer. `render`: writes the answer from what the handler left in c->work, after
+     * COMMIT; within the transaction when the answer is kept under a key. It cannot fail: what is
+     * done is done. */
+    enum err (*prepare)(struct call *c);
+    void (*render)(struct call *c);
     void (*first_statement)(
         struct call *c); /* names the transaction's first statement, in c->job */
+    /* The handler for several requests at once, as struct db_job has it. */
+    enum err (*together)(struct call *const *calls, size_t n, struct tx *tx, bool *taken);
     /* Draws a repeated answer from what the handler kept in c->kept; NULL: the answer is kept. */
     enum err (*repeat)(struct call *c, struct tx *tx, struct str kept);
     const struct route_limit *limit;
+    /* Of INLINE routes over shared views: draws the answers of several calls that wait. Calls
+     * `done` once for each; ERR_NEEDS_TRUTH: the handler shall draw this one, and may block. */
+    void (*in_step)(struct call **calls, size_t n, void (*done)(struct call *c, enum err e));
 };
 
 /* A row of the table. The policy has no default: leaving the argument out or empty does not

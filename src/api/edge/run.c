@@ -3,10 +3,13 @@
  *
  * Queues are bounded everywhere: a full one answers 503 with Retry-After instead of waiting. */
 #include <stdio.h>
+#include <string.h>
 
 #include "api/edge/forward.h"
 #include "api/edge/request.h"
 #include "port/invalidation.h"
+
+enum { STEP_MAX = 64 /* answers drawn in one go */ };
 
 void request_clear_answer(struct request *r)
 {
@@ -19,7 +22,7 @@ void request_clear_answer(struct request *r)
     c->detail[0] = '\0';
     c->blocking = !r->on_loop;
     c->kept = (struct str){NULL, 0};
-    r->executed = r->repeated = r->happened = false;
+    r->executed = r->repeated = r->happened = r->rendered = false;
 }
 
 static enum err run_handler(struct request *r, struct tx *tx)
@@ -64,6 +67,37 @@ static void blocking_task(struct pool_task *task)
     request_finish(r, run_handler(r, NULL));
 }
 
+/* ---- in step ---- */
+
+static void drawn(struct call *c, enum err e)
+{
+    struct request *r = CONTAINER_OF(c, struct request, call);
+    if (e == ERR_NEEDS_TRUTH)
+        request_submit(r, c->api->pool, blocking_task);
+    else
+        request_finish(r, e);
+}
+
+/* Takes along who waits for the same, so that one round trip serves many: the more wait, the
+ * more go together. */
+static void step_task(struct pool_task *task)
+{
+    struct pool_task *tasks[STEP_MAX] = {task};
+    struct call *calls[STEP_MAX];
+    struct pool *drawing = request_of_task(task)->call.api->drawing;
+    size_t n = 1 + pool_take(drawing, tasks + 1, STEP_MAX - 1), to;
+    for (size_t i = 0; i < n; i++) {
+        request_clear_answer(request_of_task(tasks[i]));
+        calls[i] = &request_of_task(tasks[i])->call;
+    }
+    for (size_t from = 0; from < n; from = to) {
+        const struct route *route = calls[from]->route;
+        for (to = from + 1; to < n && calls[to]->route == route; to++) {
+        }
+        route->in_step(calls + from, to - from, drawn);
+    }
+}
+
 void request_submit(struct request *r, struct pool *pool, void (*run)(struct pool_task *task))
 {
     r->on_loop = false;
@@ -91,6 +125,8 @@ static void run_inline(struct request *r)
     } else if (r->call.invalidations == INVALIDATIONS_WANTED) {
         r->question.done = invalidations_came;
         invalidation_ask(r->call.api->invalidation, &r->question);
+    } else if (r->call.in_step && r->call.api->drawing) {
+        request_submit(r, r->call.api->drawing, step_task);
     } else {
         request_submit(r, r->call.api->pool, blocking_task);
     }
@@ -103,45 +139,102 @@ static struct request *request_of_job(struct db_job *job)
     return CONTAINER_OF(job, struct request, call.job);
 }
 
+/* A repeated answer is written already. */
+void request_render(struct request *r)
+{
+    struct call *c = &r->call;
+    if (c->route->render && r->executed && !r->rendered)
+        c->route->render(c);
+    r->rendered = true;
+}
+
+/* What is kept under a key is the answer itself: it is written here. */
 static enum err write_run(struct tx *tx, struct db_job *job)
 {
     struct request *r = request_of_job(job);
-    request_clear_answer(r);
     if (r->keyed) {
+        char refused[DETAIL_MAX];
+        memcpy(refused, r->call.detail, sizeof refused);
+        request_clear_answer(r);
         enum err e = request_repeat(r, tx);
         if (e != ERR_NOT_FOUND)
             return e;
+        if (r->refusal)
+            memcpy(r->call.detail, refused, sizeof refused);
+    } else {
+        request_clear_answer(r);
     }
     r->executed = true;
-    enum err e = run_handler(r, tx);
+    enum err e = r->refusal ? r->refusal : run_handler(r, tx);
     r->happened = tx->events.count > 0;
-    return e || !r->keyed ? e : request_remember(r, tx);
+    if (e || !r->keyed)
+        return e;
+    request_render(r);
+    return request_remember(r, tx);
+}
+
+/* Requests of one route; what else is among them runs by itself. */
+static enum err write_together(struct tx *tx, struct db_job *const *jobs, size_t n, bool *taken)
+{
+    struct arena *arena = &request_of_job(jobs[0])->call.x->arena;
+    struct call **calls = ARENA_ARRAY(arena, struct call *, n);
+    size_t *which = ARENA_ARRAY(arena, size_t, n), count = 0;
+    bool *done = ARENA_ARRAY(arena, bool, n);
+    const struct route *route = request_of_job(jobs[0])->call.route;
+    for (size_t i = 0; i < n; i++) {
+        struct request *r = request_of_job(jobs[i]);
+        if (r->call.route != route)
+            continue;
+        request_clear_answer(r);
+        calls[count] = &r->call;
+        which[count++] = i;
+    }
+    TRY(route->together(calls, count, tx, done));
+    for (size_t i = 0; i < count; i++) {
+        struct request *r = request_of_job(jobs[which[i]]);
+        taken[which[i]] = r->executed = r->happened = done[i];
+    }
+    return OK;
 }
 
 static void write_done(struct db_job *job, enum err result, const char *detail)
 {
     struct request *r = request_of_job(job);
     struct call *c = &r->call;
-    request_settle_limit(r, !result && r->happened);
     if (result && !c->detail[0])
         snprintf(c->detail, sizeof c->detail, "%s", detail ? detail : "");
+    if (result)
+        request_settle_limit(r, false);
     if (!result || !request_remember_refusal(r, result))
-        request_finish(r, result);
+        request_finish_write(r, result);
 }
 
-/* With a key, the key's own statement comes first. */
+static void refuse_write(struct request *r, enum err e)
+{
+    request_settle_limit(r, false);
+    request_finish(r, e);
+}
+
+/* With a key, the key's own statement comes first, and an answer that is kept under it goes before
+ * a refusal. */
 static void write_soon(struct request *r)
 {
     struct call *c = &r->call;
+    request_clear_answer(r);
+    r->refusal = c->route->prepare ? c->route->prepare(c) : OK;
+    if (r->refusal && !r->keyed) {
+        refuse_write(r, r->refusal);
+        return;
+    }
     r->on_loop = false;
     c->job = (struct db_job){.run = write_run, .done = write_done};
     if (c->route->first_statement && !r->keyed)
         c->route->first_statement(c);
+    if (c->route->together && !r->keyed)
+        c->job.together = write_together;
     enum err e = db_submit(c->api->db, &c->job);
-    if (e) {
-        request_settle_limit(r, false);
-        request_finish(r, e);
-    }
+    if (e)
+        refuse_write(r, e);
 }
 
 void request_run(struct request *r)

@@ -4,7 +4,7 @@
 #include "base/check.h"
 
 struct shape {
-    const char *at; /* what is not read yet */
+    const char *at; /* the unread rest */
 };
 
 static const struct {

@@ -99,10 +99,11 @@ const struct schema schemas[] = {
      "time in retry and do the same; there is nothing to resume, and Last-Event-ID is not looked "
      "at. A client that reads too slowly is cut off. A stream ends with its token or session, and "
      "after stream-life in any case.' +x-events{"
-     "hello:{account!:id} 'from now on everything is told; comes first, and again when so much is "
-     "new that everything should be read' "
+     "hello:{account!:id} 'the stream is complete from now on; comes first, and again when it may "
+     "have missed something: read everything' "
      "group:{group!:id seq!:count} 'the log of the group goes up to this number: messages, edits, "
-     "deletions, joins, leaves, names, roles; to who left or was removed, that of the leaving' "
+     "deletions, joins, leaves, names, roles; to a member who left or was removed, the number of "
+     "the leaving' "
      "feed:{id!:id} 'a new post in the home feed' "
      "read:{group!:id seq!:count} 'the caller has read the group up to this number, on another "
      "device perhaps' "
@@ -216,7 +217,7 @@ const struct schema schemas[] = {
      "started like this' note:text?} 'counts of this slice; add them up'"},
     {"NewRebuild",
      "{what!:(timelines|counters|inboxes) user:text 'an account by id or name; left out: "
-     "everybody' rate:" JOB_RATE "}",
+     "all accounts' rate:" JOB_RATE "}",
      "{'what':'timelines','rate':500}"},
     {"JobChange", "{state!:(paused|running|cancelled)}", "{'state':'paused'}"},
     {"Job",
@@ -230,7 +231,8 @@ const struct schema schemas[] = {
      "datacontenttype:text dataversion:count sequence:text 'the id with leading zeros: in order "
      "as a text' data:={'type':['object','string','null'],'properties':{'actor':{'type':'string',"
      "'pattern':'^[1-9][0-9]*$'},'object':{'type':['string','null']},"
-     "'value':{'type':'integer'}}}} 'CloudEvents 1.0'"},
+     "'value':{'type':'integer'},'subject':{'type':'string'},'data':{'type':'object'}}}} "
+     "'CloudEvents 1.0'"},
     {"Consumer",
      "{name!:text position!:id? behind_ms!:number 'age of the oldest event after its position' "
      "behind_at_least!:number 'events after its position; counted up to 10000' unread:text 'the "

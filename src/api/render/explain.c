@@ -1,4 +1,4 @@
-/* Telling why a post is, or is not, in somebody's feed: a verdict in one sentence, and the facts.
+/* Explains why a post is, or is not, in a person's feed: a verdict in one sentence, and the facts.
  *
  * Where truth and an actual read disagree, the verdict says what that means: a delivery still on
  * its way, or a fault. */

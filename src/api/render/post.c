@@ -1,43 +1,31 @@
 /* Posts as JSON, and the fragments that make drawing them cheap.
  *
- * Most of a post's JSON is the same whenever it is drawn: its id, its time, its caption and its
- * author. The first to draw them attaches what it drew to their cards, so that the next one copies
- * bytes and looks at none of them. A fragment's first byte says what follows: of a post, its id and
- * time, and then nothing, because its caption may be copied as it is, or the caption's escaped
- * form; of an account, its JSON. An unknown first byte (of another version of this program) counts
- * as none. */
+ * Most of a post's JSON is the same whenever it is drawn: its id, its author, its caption and its
+ * time. The first to draw them attaches what it drew to the post's card, with the author's ticket,
+ * so that the next one copies bytes, looks at none of them and does not read the author. A
+ * fragment's first byte says what follows: of a post, its time and then its JSON up to the first
+ * counter; of an account, its JSON. An unknown first byte (of another version of this program)
+ * counts as none. */
 #include "api/render/fragment.h"
 #include "api/render/render.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "model/feed.h"
 
-enum { POST_PLAIN = 'p', POST_ESCAPED = 'e', ACCOUNT_JSON = 'j' };
+enum { POST_JSON = 'w', ACCOUNT_JSON = 'j' };
 
-/* What a post's fragment begins with. Texts of a fixed size, because those are copied fastest. */
+/* What a post's fragment begins with. The time has a fixed size: such is copied fastest. */
 struct post_head {
     char kind;
-    uint8_t id_len;
-    char id[ID_TEXT_MAX];
     char time[TIME_TEXT_LEN];
 };
 
-/* What was drawn and is not attached yet. */
+/* Fragments that are rendered and not attached yet. */
 struct drawn {
     struct arena *arena;
     struct card_write *writes; /* NULL: nothing is to be attached */
     size_t count;
 };
-
-static bool is_plain(struct str text)
-{
-    for (size_t i = 0; i < text.len; i++) {
-        unsigned char c = (unsigned char)text.ptr[i];
-        if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f)
-            return false;
-    }
-    return true;
-}
 
 /* A copy of `text` behind the byte that says what it is. */
 static struct str fragment_of(struct arena *arena, char kind, struct str text)
@@ -57,33 +45,6 @@ static struct str inside(struct str fragment)
 static bool is_kind(struct str fragment, char kind)
 {
     return fragment.len > 0 && fragment.ptr[0] == kind;
-}
-
-/* The fragment of a post, attached to its card if it is new. */
-static struct str draw_fragment(const struct post_card *card, struct drawn *d)
-{
-    struct str fragment = card->fragments[DIALECT_V1];
-    if (fragment.len >= sizeof(struct post_head) &&
-        (is_kind(fragment, POST_PLAIN) || is_kind(fragment, POST_ESCAPED)))
-        return fragment;
-    struct buf escaped;
-    buf_init(&escaped, 0);
-    bool plain = is_plain(card->caption);
-    if (!plain)
-        json_escape(&escaped, card->caption);
-    fragment.len = sizeof(struct post_head) + escaped.len;
-    struct post_head *head = arena_alloc(d->arena, fragment.len);
-    *head = (struct post_head){.kind = plain ? POST_PLAIN : POST_ESCAPED};
-    head->id_len = (uint8_t)id_format(card->id, head->id);
-    time_format(id_time_ms(card->id), head->time);
-    if (escaped.len > 0)
-        memcpy(head + 1, escaped.ptr, escaped.len);
-    fragment.ptr = (const char *)head;
-    buf_done(&escaped);
-    if (d->writes)
-        d->writes[d->count++] = (struct card_write){
-            .kind = CARD_ATTACH_POST, .post = card, .dialect = DIALECT_V1, .fragment = fragment};
-    return fragment;
 }
 
 static struct str draw_author(const struct account_card *card, struct drawn *d)
@@ -106,6 +67,37 @@ static struct str draw_author(const struct account_card *card, struct drawn *d)
     return inside(fragment);
 }
 
+/* The fragment of a post, attached to its card if it is new. */
+static struct str draw_fragment(const struct feed_item *item, struct drawn *d)
+{
+    const struct post_card *card = &item->card;
+    struct str fragment = card->fragments[DIALECT_V1];
+    struct post_head head = {.kind = POST_JSON};
+    char id[ID_TEXT_MAX];
+    struct buf text;
+    if (is_kind(fragment, POST_JSON))
+        return fragment;
+    buf_init(&text, 0);
+    time_format(id_time_ms(card->id), head.time);
+    buf_append(&text, (const char *)&head, sizeof head);
+    buf_str(&text, STR("{\"id\":\""));
+    buf_append(&text, id, id_format(card->id, id));
+    buf_str(&text, STR("\",\"author\":"));
+    buf_str(&text, draw_author(&item->author, d));
+    buf_str(&text, STR(",\"caption\":\""));
+    json_escape(&text, card->caption);
+    buf_str(&text, STR("\",\"media\":[],\"like_count\":"));
+    fragment = arena_str(d->arena, buf_view(&text));
+    buf_done(&text);
+    if (d->writes && item->ticketed)
+        d->writes[d->count++] = (struct card_write){.kind = CARD_ATTACH_POST,
+                                                    .post = card,
+                                                    .ticket = item->author_ticket,
+                                                    .dialect = DIALECT_V1,
+                                                    .fragment = fragment};
+    return fragment;
+}
+
 static char *put(char *to, const char *bytes, size_t n)
 {
     memcpy(to, bytes, n);
@@ -113,6 +105,15 @@ static char *put(char *to, const char *bytes, size_t n)
 }
 
 #define PUT(to, literal) put((to), literal, sizeof(literal) - 1)
+
+static char *put_count(char *to, uint32_t n)
+{
+    if (n < 10) {
+        *to = (char)('0' + n);
+        return to + 1;
+    }
+    return to + id_format(n, to);
+}
 
 static char *put_time(char *to, int64_t wall_ms)
 {
@@ -123,31 +124,21 @@ static char *put_time(char *to, int64_t wall_ms)
     return to;
 }
 
-/* Keys, ids, counters and times together stay below this. */
-enum { POST_FRAME_MAX = 400 };
+/* Keys, counters and times behind the fragment together stay below this. */
+enum { POST_TAIL_MAX = 240 };
 
 static void draw_post(struct json_out *j, const struct feed_item *item, struct drawn *d)
 {
     const struct post_card *card = &item->card;
-    struct str author = draw_author(&item->author, d), fragment = draw_fragment(card, d);
+    struct str fragment = draw_fragment(item, d);
     const struct post_head *head = (const struct post_head *)fragment.ptr; /* of chars alone */
-    struct str caption = card->caption;
-    if (head->kind == POST_ESCAPED)
-        caption = (struct str){fragment.ptr + sizeof *head, fragment.len - sizeof *head};
-    json_raw(j, STR("{\"id\":\""));
-    char *start = buf_reserve(j->buf, POST_FRAME_MAX + author.len + caption.len);
+    json_raw(j, (struct str){fragment.ptr + sizeof *head, fragment.len - sizeof *head});
+    char *start = buf_reserve(j->buf, POST_TAIL_MAX), *to = start;
     if (!start)
         return;
-    char *to = start;
-    memcpy(to, head->id, sizeof head->id);
-    to = PUT(to + head->id_len, "\",\"author\":");
-    to = put(to, author.ptr, author.len);
-    to = PUT(to, ",\"caption\":\"");
-    to = put(to, caption.ptr, caption.len);
-    to = PUT(to, "\",\"media\":[],\"like_count\":");
-    to += id_format(card->like_count, to);
+    to = put_count(to, card->like_count);
     to = PUT(to, ",\"comment_count\":");
-    to += id_format(card->comment_count, to);
+    to = put_count(to, card->comment_count);
     to = item->liked ? PUT(to, ",\"liked\":true,\"created_at\":\"")
                      : PUT(to, ",\"liked\":false,\"created_at\":\"");
     to = put(to, head->time, sizeof head->time);
@@ -166,8 +157,7 @@ void render_post(struct json_out *j, const struct feed_item *item, struct arena 
 static bool lacks_fragment(const struct feed_item *items, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        struct str post = items[i].card.fragments[DIALECT_V1];
-        if (!items[i].author.fragments[DIALECT_V1].ptr || !post.ptr)
+        if (items[i].ticketed)
             return true;
     }
     return false;
@@ -177,7 +167,7 @@ void render_posts(struct json_out *j, const struct feed_item *items, size_t n, s
                   struct arena *arena)
 {
     struct drawn d = {.arena = arena};
-    if (!cards->shared && lacks_fragment(items, n)) /* shared cards keep none */
+    if (lacks_fragment(items, n))
         d.writes = ARENA_ARRAY(arena, struct card_write, 2 * n);
     for (size_t i = 0; i < n; i++)
         draw_post(j, &items[i], &d);

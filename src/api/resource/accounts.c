@@ -148,15 +148,32 @@ enum err accounts_find(struct call *c, struct tx *tx)
     return e;
 }
 
+struct profile_change {
+    struct account_change change;
+    struct account account;
+    struct relationship relationship;
+};
+
+enum err me_prepare(struct call *c)
+{
+    struct profile_change *p = c->work = ARENA_NEW(&c->x->arena, struct profile_change);
+    TRY(call_body_text(c, "display_name", false, &p->change.display_name));
+    TRY(call_body_text(c, "bio", false, &p->change.bio));
+    TRY(call_body_text(c, "avatar_url", false, &p->change.avatar_url));
+    return call_body_text(c, "email", false, &p->change.email);
+}
+
 enum err me_update(struct call *c, struct tx *tx)
 {
-    struct account_change change = {0};
-    TRY(call_body_text(c, "display_name", false, &change.display_name));
-    TRY(call_body_text(c, "bio", false, &change.bio));
-    TRY(call_body_text(c, "avatar_url", false, &change.avatar_url));
-    TRY(call_body_text(c, "email", false, &change.email));
-    TRY(account_update(tx, c->caller.account, &change));
-    return show_account(c, tx, c->caller.account);
+    struct profile_change *p = c->work;
+    TRY(account_update(tx, c->caller.account, &p->change));
+    return call_find_account(c, tx, c->caller.account, &p->account, &p->relationship);
+}
+
+void me_render(struct call *c)
+{
+    struct profile_change *p = c->work;
+    draw(c, &p->account, &p->relationship);
 }
 
 enum err me_delete(struct call *c, struct tx *tx)
@@ -207,7 +224,7 @@ enum err me_password(struct call *c, struct tx *tx)
     return e;
 }
 
-/* One page of one part; neither a transaction nor a query grows with what somebody has. */
+/* One page of one part; neither a transaction nor a query grows with the size of an account. */
 struct export_page {
     uint64_t account, after;
     enum export_part part;

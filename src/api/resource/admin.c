@@ -101,7 +101,7 @@ enum err admin_post_delete(struct call *c, struct tx *tx)
 
 /* ---- truth ---- */
 
-/* Whether everything is delivered is for the leader to say; nobody to ask means no. */
+/* Only the leader knows whether everything is delivered; without a leader the answer is no. */
 static bool is_drained(struct call *c)
 {
     if (!c->api->cluster || atomic_load(&c->api->cluster->leads))
@@ -150,7 +150,7 @@ struct lookup {
     struct account account;
 };
 
-/* A number that is no account's id may still be somebody's name. */
+/* A number that is no account's id may still be a username. */
 enum err account_look_up(struct tx *tx, struct str name, struct arena *arena, struct account *out)
 {
     uint64_t id;
@@ -228,8 +228,60 @@ static enum err run_import(struct tx *tx, void *arg)
     return import_chunk(tx, m->ndjson, m->first_line, &m->policy, m->arena, &m->result);
 }
 
-/* A chunk is one transaction, and other people's writes wait for it. */
-enum { IMPORT_LINES_MAX = 2000 };
+/* Lines of one transaction. Where there is one writer other people's writes wait for it. In a
+ * shared store fan-out waits for it, and accounts and follows go together: the more of them, the
+ * less each costs. Any other line is several round trips. */
+enum { IMPORT_LINES_MAX = 4000, IMPORT_LINES_EMBEDDED = 1000, SINGLE_LINE_WEIGHT = 4 };
+
+static size_t line_weight(struct str line)
+{
+    return memmem(line.ptr, line.len, "\"follow\"", 8) ||
+                   memmem(line.ptr, line.len, "\"username\"", 10)
+               ? 1
+               : SINGLE_LINE_WEIGHT;
+}
+
+/* The first lines of the text, of at most so much weight; *lines: how many. */
+static struct str take_lines(struct str *text, size_t max, uint64_t *lines)
+{
+    struct str taken = *text, line;
+    size_t weight = 0;
+    taken.len = 0;
+    for (*lines = 0; weight < max && str_split(text, '\n', &line); (*lines)++) {
+        taken.len = (size_t)(line.ptr + line.len - taken.ptr);
+        weight += line_weight(line);
+    }
+    return taken;
+}
+
+static void add_result(struct import_result *total, const struct import_result *more)
+{
+    total->accounts += more->accounts;
+    total->follows += more->follows;
+    total->posts += more->posts;
+    total->likes += more->likes;
+    total->comments += more->comments;
+    total->repeated += more->repeated;
+    total->rejected += more->rejected;
+    for (size_t i = 0; i < more->error_count && total->error_count < IMPORT_ERRORS_MAX; i++)
+        total->errors[total->error_count++] = more->errors[i];
+}
+
+/* In several transactions. An error leaves those before it in the store. */
+static enum err import_lines(struct call *c, struct import *m)
+{
+    struct import_result total = {0};
+    struct str rest = m->ndjson;
+    size_t max = c->api->db->shared ? IMPORT_LINES_MAX : IMPORT_LINES_EMBEDDED;
+    uint64_t lines;
+    while (m->ndjson = take_lines(&rest, max, &lines), lines > 0) {
+        TRY(db_write(c->api->db, run_import, m, c->detail));
+        add_result(&total, &m->result);
+        m->first_line += lines;
+    }
+    m->result = total;
+    return OK;
+}
 
 static size_t count_lines(struct str text)
 {
@@ -260,7 +312,7 @@ enum err admin_import(struct call *c, struct tx *tx)
         return call_fail(c, ERR_TOO_LARGE, "the body has more than %d lines: send smaller chunks",
                          IMPORT_LINES_MAX);
     TRY(import_hash_passwords(c->x->body, &c->x->arena, &m.ndjson));
-    TRY(db_write(c->api->db, run_import, &m, c->detail));
+    TRY(import_lines(c, &m));
     render_import(&c->json, &m.result);
     return OK;
 }
@@ -270,7 +322,7 @@ enum err admin_import(struct call *c, struct tx *tx)
 enum err admin_save(struct call *c, struct tx *tx)
 {
     (void)tx;
-    /* A save that tells of a loss tells it once, and the engine must be the one that hears it. */
+    /* A save reports a loss only once, and the engine must get that report. */
     if (c->api->views->remote)
         return call_fail(c, ERR_INVALID,
                          "shared views need no save by hand: the leader saves its position as it "

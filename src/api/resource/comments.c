@@ -5,15 +5,28 @@
 
 enum { COMMENTS_DEFAULT = 50, COMMENTS_MAX = 200 };
 
-enum err comments_create(struct call *c, struct tx *tx)
-{
+struct new_comment {
     struct str body;
     struct comment comment;
-    TRY(call_body_text(c, "body", true, &body));
-    TRY(comment_create(tx, 0, c->params[0], c->caller.account, body, &c->x->arena, &comment));
-    render_comment(&c->json, &comment);
-    c->status = 201;
-    return OK;
+};
+
+enum err comments_prepare(struct call *c)
+{
+    struct new_comment *n = c->work = ARENA_NEW(&c->x->arena, struct new_comment);
+    return call_body_text(c, "body", true, &n->body);
+}
+
+enum err comments_create(struct call *c, struct tx *tx)
+{
+    struct new_comment *n = c->work;
+    return comment_create(tx, 0, c->params[0], c->caller.account, n->body, &c->x->arena,
+                          &n->comment);
+}
+
+void comments_render(struct call *c)
+{
+    const struct new_comment *n = c->work;
+    render_comment(&c->json, &n->comment);
 }
 
 /* Oldest first: the cursor is the last id shown, and the first page begins at the beginning. */

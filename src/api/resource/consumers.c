@@ -2,11 +2,11 @@
  *
  * Reading changes nothing. A consumer reads a page, deals with it, and saves the id of the last
  * event that it is done with; after a crash it reads on from there and meets some events again: at
- * least once, in order, and the id tells a repeated one. A cursor is simply such an id, so that an
- * operator can compare it with anything else.
+ * least once, in order, and the id identifies a repeated one. A cursor is simply such an id, so
+ * that an operator can compare it with anything else.
  *
- * An event is told as CloudEvents 1.0 in JSON. `sequence` is the id with leading zeros, as its
- * extension wants it: in order as a text, too. */
+ * Events are CloudEvents 1.0 in JSON. `sequence` is the id with leading zeros, as its extension
+ * wants it: in order as a text, too. */
 #include <sodium.h>
 #include <stdio.h>
 
@@ -37,7 +37,7 @@ struct page {
     size_t looked_at, told;
     uint64_t position; /* of the last one looked at */
     uint64_t horizon;  /* events above it may still be joined by earlier ones: not told yet */
-    bool full;         /* there is more than was told */
+    bool full;         /* there are more events */
     size_t head_mark;  /* header lines before the page's own */
     char source[40];
 };
@@ -56,8 +56,9 @@ static void write_source(struct call *c, char out[40])
     snprintf(out, 40, "urn:fantail:%.*s", (int)sizeof hex, hex);
 }
 
-/* What this program cannot read is passed on as it is: the other side may know better. */
-static void write_unread(struct json_out *j, struct str payload)
+/* Data, or the payload of what this program cannot read: passed on as it is, the other side may
+ * know better. */
+static void write_json(struct json_out *j, struct str payload)
 {
     json_t *parsed = json_loadb(payload.ptr, payload.len, JSON_DECODE_ANY, NULL);
     json_key(j, STR("data"));
@@ -70,12 +71,24 @@ static void write_unread(struct json_out *j, struct str payload)
     json_decref(parsed);
 }
 
+/* What an event is about, by how its type begins. */
+static const struct {
+    const char *begins, *kind;
+    bool object; /* false: its actor */
+} subjects[] = {{"post.", "posts", true},
+                {"like.", "posts", true},
+                {"comment.", "comments", true},
+                {"group.", "groups", false},
+                {"", "accounts", false}};
+
 static void write_read(struct json_out *j, const struct event *e)
 {
     char subject[40];
-    bool post = str_starts(str_of(event_wire_name(e->type)), STR("post."));
-    snprintf(subject, sizeof subject, "%s/%llu", post ? "posts" : "accounts",
-             (unsigned long long)(post ? e->object : e->actor));
+    size_t i = 0;
+    while (!str_starts(str_of(event_wire_name(e->type)), str_of(subjects[i].begins)))
+        i++;
+    snprintf(subject, sizeof subject, "%s/%llu", subjects[i].kind,
+             (unsigned long long)(subjects[i].object ? e->object : e->actor));
     json_put(j, "subject", str, str_of(subject));
     json_put(j, "dataversion", i64, e->version);
     json_key(j, STR("data"));
@@ -83,6 +96,10 @@ static void write_read(struct json_out *j, const struct event *e)
     json_put(j, "actor", id, e->actor);
     render_put_id(j, "object", e->object);
     json_put(j, "value", i64, e->value);
+    if (e->subject)
+        json_put(j, "subject", id, e->subject);
+    if (e->data.len > 0)
+        write_json(j, e->data);
     json_object_end(j);
 }
 
@@ -100,11 +117,12 @@ static void write_event(struct page *p, const struct stored_event *stored)
     json_put(j, "time", time, id_time_ms(stored->id));
     json_put(j, "datacontenttype", str, STR("application/json"));
     json_put(j, "sequence", str, str_of(sequence));
-    if (event_read(stored->id, stored->type, stored->version, stored->payload, &e) == EVENT_READ) {
+    if (event_read_whole(stored->id, stored->type, stored->version, stored->payload, &e) ==
+        EVENT_READ) {
         write_read(j, &e);
     } else {
         json_put(j, "dataversion", i64, stored->version);
-        write_unread(j, stored->payload);
+        write_json(j, stored->payload);
     }
     json_object_end(j);
 }
@@ -201,31 +219,52 @@ static const char *consumer_verdict(const struct subscriber *s, int64_t behind_m
     return now_ms - s->changed_ms <= SUBSCRIBER_TARGET_MS ? "late" : "stopped";
 }
 
-static enum err write_consumer(struct call *c, struct tx *tx, const struct subscriber *s)
-{
-    struct json_out *j = &c->json;
-    int64_t now_ms = clock_wall_ms(c->api->clock);
+struct consumer_report {
+    struct subscriber subscriber;
     struct subscriber_lag lag;
-    char unread[32];
-    TRY(subscriber_lag(tx, s->position, &lag));
+    bool gone; /* what it has not read is no longer there */
+    uint64_t position;
+    bool rewind; /* what its save began with */
+};
+
+static enum err read_lag(struct tx *tx, struct consumer_report *r)
+{
+    const struct subscriber *s = &r->subscriber;
+    TRY(subscriber_lag(tx, s->position, &r->lag));
     bool saved = s->created_ms != 0; /* one that never saved a position has lost nothing */
     enum err e = saved ? stored_events_reach(tx, s->position) : OK;
-    if (e && e != ERR_GONE)
-        return e;
-    int64_t behind_ms = lag.oldest_unread ? now_ms - id_time_ms(lag.oldest_unread) : 0;
-    snprintf(unread, sizeof unread, "%llu%s", (unsigned long long)lag.unread,
-             lag.unread == SUBSCRIBER_COUNTED_MAX ? "+" : "");
+    r->gone = e == ERR_GONE;
+    return r->gone ? OK : e;
+}
+
+static void write_consumer(struct call *c, const struct consumer_report *r)
+{
+    struct json_out *j = &c->json;
+    const struct subscriber *s = &r->subscriber;
+    const struct subscriber_lag *lag = &r->lag;
+    int64_t now_ms = clock_wall_ms(c->api->clock);
+    char unread[32];
+    int64_t behind_ms = lag->oldest_unread ? now_ms - id_time_ms(lag->oldest_unread) : 0;
+    snprintf(unread, sizeof unread, "%llu%s", (unsigned long long)lag->unread,
+             lag->unread == SUBSCRIBER_COUNTED_MAX ? "+" : "");
     json_object_begin(j);
     json_put(j, "name", str, str_of(s->name));
     render_put_id(j, "position", s->position);
     json_put(j, "behind_ms", i64, behind_ms > 0 ? behind_ms : 0);
-    json_put(j, "behind_at_least", u64, lag.unread);
+    json_put(j, "behind_at_least", u64, lag->unread);
     json_put(j, "unread", str, str_of(unread));
     json_put(j, "target_ms", i64, SUBSCRIBER_TARGET_MS);
-    json_put(j, "verdict", str, str_of(consumer_verdict(s, behind_ms, e == ERR_GONE, now_ms)));
+    json_put(j, "verdict", str, str_of(consumer_verdict(s, behind_ms, r->gone, now_ms)));
     render_put_time(j, "created_at", s->created_ms);
     render_put_time(j, "changed_at", s->changed_ms);
     json_object_end(j);
+}
+
+static enum err show_consumer(struct call *c, struct tx *tx, const struct subscriber *s)
+{
+    struct consumer_report report = {.subscriber = *s};
+    TRY(read_lag(tx, &report));
+    write_consumer(c, &report);
     return OK;
 }
 
@@ -278,16 +317,16 @@ static enum err follow(struct tx *tx, void *arg)
     json_put(p.j, "more", bool, p.full);
     json_key(p.j, STR("consumer"));
     if (consumer.name[0])
-        e = write_consumer(c, tx, &consumer);
+        TRY(show_consumer(c, tx, &consumer));
     else
         json_nil(p.j);
     json_object_end(p.j);
-    return e;
+    return OK;
 }
 
 /* Where several nodes write, an event may become visible after one with a higher id. A page ends
- * below the store's horizon, which is read before the page's snapshot is taken: who goes on after
- * the last event of a page has missed none. */
+ * below the store's horizon, which is read before the page's snapshot is taken: a consumer that
+ * continues after the last event of a page has missed none. */
 enum err events_follow(struct call *c, struct tx *tx)
 {
     (void)tx;
@@ -310,25 +349,35 @@ enum err consumers_list(struct call *c, struct tx *tx)
     enum err e = subscriber_list(tx, list, &n);
     call_list_begin(c);
     for (size_t i = 0; i < n && !e; i++)
-        e = write_consumer(c, tx, &list[i]);
+        e = show_consumer(c, tx, &list[i]);
     if (!e)
         call_list_end(c, 0);
     return e;
 }
 
-enum err consumers_save(struct call *c, struct tx *tx)
+enum err consumers_prepare(struct call *c)
 {
+    struct consumer_report *r = c->work = ARENA_NEW(&c->x->arena, struct consumer_report);
     struct str cursor = {NULL, 0};
-    uint64_t position = 0;
-    bool rewind = false;
     TRY(call_body_text(c, "cursor", true, &cursor));
-    TRY(call_body_flag(c, "rewind", &rewind));
-    if (!str_parse_u64(cursor, &position) || position > INT64_MAX)
+    TRY(call_body_flag(c, "rewind", &r->rewind));
+    if (!str_parse_u64(cursor, &r->position) || r->position > INT64_MAX)
         return call_fail(c, ERR_INVALID,
                          "cursor must be the id of the last event that was dealt with, or \"0\"");
-    struct subscriber s;
-    TRY(subscriber_save(tx, c->name, position, rewind, clock_wall_ms(c->api->clock), &s));
-    return write_consumer(c, tx, &s);
+    return OK;
+}
+
+enum err consumers_save(struct call *c, struct tx *tx)
+{
+    struct consumer_report *r = c->work;
+    TRY(subscriber_save(tx, c->name, r->position, r->rewind, clock_wall_ms(c->api->clock),
+                        &r->subscriber));
+    return read_lag(tx, r);
+}
+
+void consumers_render(struct call *c)
+{
+    write_consumer(c, c->work);
 }
 
 enum err consumers_delete(struct call *c, struct tx *tx)

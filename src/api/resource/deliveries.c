@@ -1,9 +1,9 @@
-/* The delivery store as operators see and change them: what did not simply succeed, grouped, tried
- * again, given up or released.
+/* The delivery store for operators: deliveries that did not simply succeed, to group, retry,
+ * discard or release.
  *
- * Changes go by filter and in slices: each slice is one transaction, a request does so many of them
- * and answers where to go on. Whoever calls again with `next` until it is null has changed
- * everything that matched; whoever stops, or dies, has changed a part, each row of it wholly.
+ * Changes go by filter and in slices: each slice is one transaction, a request does a number of
+ * them and answers where to continue. A client that calls again with `next` until it is null has
+ * changed everything that matched; one that stops before has changed a part, each row of it wholly.
  * `next` also carries how many were changed and when the first call came, so that the spacing of a
  * re-drive at a rate goes on from request to request. */
 #include <stdio.h>
@@ -126,7 +126,7 @@ enum err deliveries_groups(struct call *c, struct tx *tx)
 
 /* ---- changing ---- */
 
-/* What comes back in `next` is somebody's text: sums of it stay far from overflow. */
+/* `next` comes back from a client: sums of it must stay far from overflow. */
 #define NEXT_CHANGED_MAX (UINT64_C(1) << 40)
 #define NEXT_START_MAX   (INT64_C(1) << 50)
 

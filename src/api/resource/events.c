@@ -234,7 +234,7 @@ static bool is_decision(enum trace_kind kind)
            kind == TRACE_DUPLICATE;
 }
 
-/* Rules on its type: who wants it and who does not; and with them what was decided on the way. */
+/* The rules on its type, whether each wants the event, and the decisions on its way. */
 static void write_rules(struct json_out *j, const struct story *s)
 {
     size_t n;

@@ -1,8 +1,8 @@
-/* What is late, by how much, whether it catches up, and what that means for people.
+/* Which consumers are late, by how much, whether they catch up, and what people notice.
  *
  * `freshness` is the table of cells as the engine keeps it. `health` reads the same table and the
- * delivery store and says it in sentences, each with what to do next. It always answers 200: that
- * the server answers is not the question here. */
+ * delivery store and answers in sentences, each with the next step for an operator. It always
+ * answers 200: it reports on deliveries, not on whether the server is up. */
 #include <stdio.h>
 
 #include "api/edge/handlers.h"
@@ -100,7 +100,7 @@ static void tell_cell(struct json_out *j, const struct freshness_cell *f)
     snprintf(text, sizeof text,
              "%s of %s in lane %s: the oldest of %llu is %s old, target %s; %s; %s", f->consumer,
              f->type, f->lane, (unsigned long long)undone, age, target, outlook,
-             f->late_means ? f->late_means : "nobody notices");
+             f->late_means ? f->late_means : "no one notices");
     write_stale(j, text, verdict_name(f->verdict), f, undone);
 }
 

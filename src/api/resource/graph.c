@@ -1,4 +1,4 @@
-/* The graph over HTTP: follow, block, mute, and the lists of who follows whom.
+/* The graph over HTTP: follow, block, mute, and the lists of followers and followees.
  *
  * A change answers with the other account and how the caller stands to it now, read in the same
  * transaction, so that a client needs no second request. */
@@ -30,21 +30,30 @@ enum err call_find_account(struct call *c, struct tx *tx, uint64_t id, struct ac
 }
 
 /* The other end of an edge. The caller may end an edge, or block, although that end hides from them
- * (by a block of its own, or suspended): then it is named, and nothing else is told. */
-static enum err answer_account(struct call *c, struct tx *tx, uint64_t id)
-{
+ * (by a block of its own, or suspended): then the answer has its name and nothing else. */
+struct other_end {
     struct account account;
     struct relationship relationship;
-    TRY(account_get(tx, id, &c->x->arena, &account));
-    TRY(account_relationship(tx, c->caller.account, id, &relationship));
-    bool hidden = account.state != ACCOUNT_ACTIVE || relationship.blocked_by;
+};
+
+static enum err find_other_end(struct call *c, struct tx *tx, uint64_t id)
+{
+    struct other_end *o = c->work = ARENA_NEW(&c->x->arena, struct other_end);
+    TRY(account_get(tx, id, &c->x->arena, &o->account));
+    TRY(account_relationship(tx, c->caller.account, id, &o->relationship));
+    bool hidden = o->account.state != ACCOUNT_ACTIVE || o->relationship.blocked_by;
     if (hidden && id != c->caller.account)
-        account = (struct account){.id = account.id,
-                                   .username = account.username,
-                                   .display_name = STR(""),
-                                   .bio = STR("")};
-    render_account(&c->json, &account, &relationship, false);
+        o->account = (struct account){.id = o->account.id,
+                                      .username = o->account.username,
+                                      .display_name = STR(""),
+                                      .bio = STR("")};
     return OK;
+}
+
+void graph_render(struct call *c)
+{
+    const struct other_end *o = c->work;
+    render_account(&c->json, &o->account, &o->relationship, false);
 }
 
 /* Ending something that touches only oneself is refused for accounts one may not know of. */
@@ -59,7 +68,7 @@ static enum err check_known(struct call *c, struct tx *tx)
  * told. */
 static enum err answer(struct call *c, struct tx *tx, enum err e)
 {
-    return e ? e : answer_account(c, tx, c->params[0]);
+    return e ? e : find_other_end(c, tx, c->params[0]);
 }
 
 enum err follow_put(struct call *c, struct tx *tx)
@@ -115,7 +124,7 @@ void call_list_accounts(struct call *c, const struct account_card *accounts, siz
     call_list_end(c, n > 0 && n == limit ? accounts[n - 1].id : 0);
 }
 
-/* Of the account that the path names, or of the caller, whose own lists nobody else can ask for. */
+/* Of the account that the path names, or of the caller, who alone can read their own lists. */
 static enum err list_people(struct call *c, struct tx *tx, enum people people)
 {
     size_t limit, n = 0;

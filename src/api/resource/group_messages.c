@@ -6,13 +6,20 @@
 
 enum { ENTRIES_DEFAULT = 50, ENTRIES_MAX = 200 };
 
+struct message_call {
+    struct group_entry message; /* what is answered */
+    struct message_new in;
+    bool repeated;
+};
+
 /* Under an Idempotency-Key the message's number is kept, and the answer is written anew when it is
  * asked for again. So a text is stored once, and its deletion has nothing to look for. */
-static void answer(struct call *c, const struct group_entry *message)
+void messages_render(struct call *c)
 {
-    render_group_entry(&c->json, message);
+    const struct message_call *m = c->work;
+    render_group_entry(&c->json, &m->message);
     if (c->idempotency_key.ptr)
-        c->kept = arena_printf(&c->x->arena, "%lld", (long long)message->seq);
+        c->kept = arena_printf(&c->x->arena, "%lld", (long long)m->message.seq);
 }
 
 enum err messages_repeat(struct call *c, struct tx *tx, struct str kept)
@@ -28,48 +35,57 @@ enum err messages_repeat(struct call *c, struct tx *tx, struct str kept)
     return e == ERR_NOT_FOUND ? ERR_INTERNAL : e; /* entries stay: there must be one */
 }
 
-static struct str text_of(const json_t *text)
+enum err messages_prepare(struct call *c)
 {
-    return (struct str){json_string_value(text), json_string_length(text)};
-}
-
-/* What is not as it should be is left to the handler to say. */
-void messages_first_statement(struct call *c)
-{
-    const json_t *client_id = json_object_get(c->body, "client_id");
-    if (!c->api->db->shared || json_array_size(json_object_get(c->body, "mentions")) ||
-        (client_id && !json_is_string(client_id)))
-        return;
-    message_first_statement(
-        &c->job, &(struct message_new){.group = c->params[0],
-                                       .author = c->caller.account,
-                                       .client_id = text_of(client_id),
-                                       .body = text_of(json_object_get(c->body, "body"))});
+    struct tx says = {0};
+    struct message_call *m = c->work = ARENA_NEW(&c->x->arena, struct message_call);
+    m->in = (struct message_new){.group = c->params[0], .author = c->caller.account};
+    TRY(call_body_text(c, "body", true, &m->in.body));
+    TRY(call_body_text(c, "client_id", false, &m->in.client_id));
+    TRY(call_body_ids(c, "mentions", MESSAGE_MENTIONS_MAX, &m->in.mentions, &m->in.mention_count));
+    TRY(call_checked(c, &says, message_check(&says, &m->in)));
+    m->in.checked = true;
+    return OK;
 }
 
 enum err messages_send(struct call *c, struct tx *tx)
 {
-    struct message_new in = {.group = c->params[0], .author = c->caller.account};
-    struct group_entry message;
-    bool repeated;
-    TRY(call_body_text(c, "body", true, &in.body));
-    TRY(call_body_text(c, "client_id", false, &in.client_id));
-    TRY(call_body_ids(c, "mentions", MESSAGE_MENTIONS_MAX, &in.mentions, &in.mention_count));
-    TRY(message_send(tx, &in, &c->x->arena, &message, &repeated));
-    answer(c, &message);
-    c->status = repeated ? 200 : 201;
+    struct message_call *m = c->work;
+    TRY(message_send(tx, &m->in, &c->x->arena, &m->message, &m->repeated));
+    c->status = m->repeated ? 200 : 201;
     return OK;
+}
+
+enum err messages_send_together(struct call *const *calls, size_t n, struct tx *tx, bool *taken)
+{
+    struct arena *arena = &calls[0]->x->arena;
+    struct message_new *in = ARENA_ARRAY(arena, struct message_new, n);
+    struct group_entry *out = ARENA_ARRAY(arena, struct group_entry, n);
+    for (size_t i = 0; i < n; i++)
+        in[i] = ((const struct message_call *)calls[i]->work)->in;
+    TRY(message_send_all(tx, in, n, arena, out, taken));
+    for (size_t i = 0; i < n; i++) {
+        struct message_call *m = calls[i]->work;
+        if (!taken[i])
+            continue;
+        m->message = out[i];
+        m->repeated = false;
+        calls[i]->status = 201;
+    }
+    return OK;
+}
+
+enum err messages_prepare_edit(struct call *c)
+{
+    struct message_call *m = c->work = ARENA_NEW(&c->x->arena, struct message_call);
+    return call_body_text(c, "body", true, &m->in.body);
 }
 
 enum err messages_edit(struct call *c, struct tx *tx)
 {
-    struct group_entry message;
-    struct str body;
-    TRY(call_body_text(c, "body", true, &body));
-    TRY(message_edit(tx, c->params[0], (int64_t)c->params[1], c->caller.account, body, &c->x->arena,
-                     &message));
-    answer(c, &message);
-    return OK;
+    struct message_call *m = c->work;
+    return message_edit(tx, c->params[0], (int64_t)c->params[1], c->caller.account, m->in.body,
+                        &c->x->arena, &m->message);
 }
 
 enum err messages_delete(struct call *c, struct tx *tx)

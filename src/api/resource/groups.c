@@ -19,19 +19,47 @@ static enum err body_history(struct call *c, bool *given, enum group_history *ou
     return e;
 }
 
+/* What a write of a group begins with, by which it is, and what it answers. */
+struct group_call {
+    struct group group;
+    struct group_new in;
+    struct group_change change;
+};
+
+static struct group_call *begin(struct call *c)
+{
+    struct group_call *g = ARENA_NEW(&c->x->arena, struct group_call);
+    c->work = g;
+    return g;
+}
+
+enum err groups_prepare(struct call *c)
+{
+    struct group_new *in = &begin(c)->in;
+    bool given;
+    in->owner = c->caller.account;
+    TRY(call_body_text(c, "name", true, &in->name));
+    TRY(body_history(c, &given, &in->history));
+    return call_body_ids(c, "members", GROUP_FIRST_MEMBERS_MAX, &in->members, &in->member_count);
+}
+
 enum err groups_create(struct call *c, struct tx *tx)
 {
-    struct group_new in = {.owner = c->caller.account};
-    struct group group;
-    bool given;
-    TRY(call_body_text(c, "name", true, &in.name));
-    TRY(body_history(c, &given, &in.history));
-    TRY(call_body_ids(c, "members", GROUP_FIRST_MEMBERS_MAX, &in.members, &in.member_count));
-    TRY(group_create(tx, &in, &c->x->arena, &group));
-    render_group(&c->json, &group);
-    c->status = 201;
-    http_add_header(c->x, "Location", "/v1/groups/%llu", (unsigned long long)group.id);
-    return OK;
+    struct group_call *g = c->work;
+    return group_create(tx, &g->in, &c->x->arena, &g->group);
+}
+
+void groups_render(struct call *c)
+{
+    const struct group_call *g = c->work;
+    render_group(&c->json, &g->group);
+}
+
+void groups_render_new(struct call *c)
+{
+    const struct group_call *g = c->work;
+    groups_render(c);
+    http_add_header(c->x, "Location", "/v1/groups/%llu", (unsigned long long)g->group.id);
 }
 
 enum err groups_show(struct call *c, struct tx *tx)
@@ -49,25 +77,26 @@ static enum err body_own_flag(struct call *c, const char *name, bool *given, boo
     return call_body_flag(c, name, out);
 }
 
+enum err groups_prepare_change(struct call *c)
+{
+    struct group_change *change = &begin(c)->change;
+    TRY(call_body_text(c, "name", false, &change->name));
+    TRY(body_history(c, &change->set_history, &change->history));
+    TRY(body_own_flag(c, "muted", &change->set_muted, &change->muted));
+    return body_own_flag(c, "archived", &change->set_archived, &change->archived);
+}
+
 enum err groups_update(struct call *c, struct tx *tx)
 {
-    struct group_change change = {0};
-    struct group group;
-    TRY(call_body_text(c, "name", false, &change.name));
-    TRY(body_history(c, &change.set_history, &change.history));
-    TRY(body_own_flag(c, "muted", &change.set_muted, &change.muted));
-    TRY(body_own_flag(c, "archived", &change.set_archived, &change.archived));
-    TRY(group_update(tx, c->params[0], c->caller.account, &change, &c->x->arena, &group));
-    render_group(&c->json, &group);
-    return OK;
+    struct group_call *g = c->work;
+    return group_update(tx, c->params[0], c->caller.account, &g->change, &c->x->arena, &g->group);
 }
 
 enum err chat_put(struct call *c, struct tx *tx)
 {
-    struct group group;
+    struct group_call *g = begin(c);
     bool made;
-    TRY(chat_open(tx, c->caller.account, c->params[0], &c->x->arena, &group, &made));
-    render_group(&c->json, &group);
+    TRY(chat_open(tx, c->caller.account, c->params[0], &c->x->arena, &g->group, &made));
     c->status = made ? 201 : 200;
     return OK;
 }
@@ -91,20 +120,35 @@ enum err members_list(struct call *c, struct tx *tx)
     return OK;
 }
 
+struct member_call {
+    struct member_wish wish;
+    struct group_member member;
+};
+
+enum err members_prepare(struct call *c)
+{
+    struct member_call *m = c->work = ARENA_NEW(&c->x->arena, struct member_call);
+    struct str role = {NULL, 0};
+    TRY(call_body_text(c, "role", false, &role));
+    TRY(call_body_flag(c, "invite", &m->wish.invite));
+    m->wish.set_role = role.ptr != NULL;
+    if (role.ptr && !group_role_parse(role, &m->wish.role))
+        return call_fail(c, ERR_INVALID, "role must be owner, admin or member");
+    return OK;
+}
+
+void members_render(struct call *c)
+{
+    const struct member_call *m = c->work;
+    render_group_member(&c->json, &m->member);
+}
+
 enum err members_put(struct call *c, struct tx *tx)
 {
-    struct member_wish wish = {0};
-    struct str role = {NULL, 0};
+    struct member_call *m = c->work;
     enum member_outcome outcome;
-    struct group_member member;
-    TRY(call_body_text(c, "role", false, &role));
-    TRY(call_body_flag(c, "invite", &wish.invite));
-    wish.set_role = role.ptr != NULL;
-    if (role.ptr && !group_role_parse(role, &wish.role))
-        return call_fail(c, ERR_INVALID, "role must be owner, admin or member");
-    TRY(group_member_put(tx, c->params[0], c->caller.account, c->params[1], &wish, &outcome));
-    TRY(group_member_get(tx, c->params[0], c->params[1], &c->x->arena, &member));
-    render_group_member(&c->json, &member);
+    TRY(group_member_put(tx, c->params[0], c->caller.account, c->params[1], &m->wish, &outcome));
+    TRY(group_member_get(tx, c->params[0], c->params[1], &c->x->arena, &m->member));
     c->status = outcome == MEMBER_JOINED || outcome == MEMBER_INVITED ? 201 : 200;
     return OK;
 }

@@ -15,8 +15,8 @@ static enum err query_archived(struct call *c, bool *out)
     return e;
 }
 
-/* As many items as half a megabyte of text allows, and one at least; whoever reads slowly makes the
- * server hold the answer. Returns where the next page begins. */
+/* As many items as half a megabyte of text allows, and one at least; the server holds the answers
+ * of slow readers. Returns where the next page begins. */
 static uint64_t write_items(struct json_out *j, const struct inbox_page *page)
 {
     size_t text = 0;
@@ -31,7 +31,8 @@ static uint64_t write_items(struct json_out *j, const struct inbox_page *page)
     return page->next_below;
 }
 
-/* Always on a thread that may block, without a transaction: the views are asked before truth. */
+/* On the event loop as long as memory has everything, else on a thread that may block, without a
+ * transaction: the views are asked before truth. */
 enum err inbox_show(struct call *c, struct tx *tx)
 {
     (void)tx;
@@ -40,13 +41,11 @@ enum err inbox_show(struct call *c, struct tx *tx)
     bool archived;
     struct arena arena;     /* the request's own lasts until the answer has been read */
     struct inbox_page page; /* mostly empty: clearing it would cost more than reading it */
-    if (!c->blocking)
-        return ERR_NEEDS_TRUTH;
     TRY(call_page(c, INBOX_LIMIT_DEFAULT, INBOX_LIMIT_MAX, &limit, &below));
     TRY(query_archived(c, &archived));
     arena_init(&arena);
-    enum err e = inbox_page_read(c->api->views, c->api->db, c->caller.account, below, archived,
-                                 limit, &arena, &page);
+    enum err e = inbox_page_read(c->api->views, c->api->cards, c->blocking ? c->api->db : NULL,
+                                 c->caller.account, below, archived, limit, &arena, &page);
     if (!e) {
         call_list_begin(c);
         call_list_end(c, write_items(&c->json, &page));
@@ -55,14 +54,27 @@ enum err inbox_show(struct call *c, struct tx *tx)
     return e;
 }
 
+struct read_mark {
+    int64_t seq;
+    struct inbox_item item;
+};
+
+enum err read_prepare(struct call *c)
+{
+    struct read_mark *m = c->work = ARENA_NEW(&c->x->arena, struct read_mark);
+    m->seq = -1;
+    TRY(call_body_number(c, "seq", 0, INT64_MAX, &m->seq));
+    return m->seq < 0 ? call_fail(c, ERR_INVALID, "seq is missing") : OK;
+}
+
 enum err read_put(struct call *c, struct tx *tx)
 {
-    struct inbox_item item;
-    int64_t seq = -1;
-    TRY(call_body_number(c, "seq", 0, INT64_MAX, &seq));
-    if (seq < 0)
-        return call_fail(c, ERR_INVALID, "seq is missing");
-    TRY(inbox_mark_read(tx, c->params[0], c->caller.account, seq, &c->x->arena, &item));
-    render_inbox_item(&c->json, &item);
-    return OK;
+    struct read_mark *m = c->work;
+    return inbox_mark_read(tx, c->params[0], c->caller.account, m->seq, &c->x->arena, &m->item);
+}
+
+void read_render(struct call *c)
+{
+    const struct read_mark *m = c->work;
+    render_inbox_item(&c->json, &m->item);
 }

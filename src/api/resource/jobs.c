@@ -1,7 +1,6 @@
 /* Replays and rebuilds: long work that an operator starts, looks at, pauses and ends. Both are rows
- * of the table of jobs; whoever does the work (the engine, the rebuild step) takes it up from
- * there, also after a restart. Nothing here does any of the work itself; the dry run of a replay
- * goes in slices. */
+ * of the table of jobs; the engine or the rebuild step takes the work up from there, also after a
+ * restart. Nothing here does any of the work itself; the dry run of a replay goes in slices. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -346,7 +345,7 @@ enum err replays_change(struct call *c, struct tx *tx)
 /* ---- rebuilds ---- */
 
 struct range {
-    struct str user; /* {NULL, 0}: everybody */
+    struct str user; /* {NULL, 0}: all accounts */
     struct arena *arena;
     uint64_t first, last, total;
 };

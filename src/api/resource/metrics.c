@@ -30,6 +30,17 @@ static double share(uint64_t part, uint64_t rest)
     return part + rest ? (double)part / (double)(part + rest) : 0;
 }
 
+static struct metric_summary summary_of(const struct hist *h)
+{
+    return (struct metric_summary){
+        .p50_s = (double)hist_quantile(h, 0.5) / 1e6,
+        .p95_s = (double)hist_quantile(h, 0.95) / 1e6,
+        .p99_s = (double)hist_quantile(h, 0.99) / 1e6,
+        .sum_s = (double)atomic_load(&h->sum) / 1e6,
+        .count = hist_count(h),
+    };
+}
+
 static void take_groups(struct api *api, struct numbers *n)
 {
     hot_keys_look(api->hot_groups, clock_mono_us(api->clock), &n->groups);
@@ -124,6 +135,10 @@ void numbers_take(struct api *api, struct arena *arena, struct numbers *n)
     if (api->http)
         http_server_stats(api->http, &n->http);
     db_stats(api->db, &n->db);
+    if (n->db.write_us) {
+        n->db_write = summary_of(n->db.write_us);
+        n->db_checkpoint_write = summary_of(n->db.checkpoint_write_us);
+    }
     engine_stats(api->engine, &n->engine);
     if (views_there)
         views_stats(api->views, &n->views);
@@ -240,17 +255,6 @@ static void add_ages(struct numbers *n, struct dispatcher *dispatcher, struct ar
     }
     pthread_mutex_unlock(&dispatcher->ages_lock);
     add_set(n, "subscribers", items, count);
-}
-
-static struct metric_summary summary_of(const struct hist *h)
-{
-    return (struct metric_summary){
-        .p50_s = (double)hist_quantile(h, 0.5) / 1e6,
-        .p95_s = (double)hist_quantile(h, 0.95) / 1e6,
-        .p99_s = (double)hist_quantile(h, 0.99) / 1e6,
-        .sum_s = (double)atomic_load(&h->sum) / 1e6,
-        .count = hist_count(h),
-    };
 }
 
 static void add_routes(struct numbers *n, const struct dispatcher *dispatcher, struct arena *arena)

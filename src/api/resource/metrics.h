@@ -33,7 +33,7 @@ struct numbers {
     double card_hit_rate, page_hit_rate;
     uint64_t shed, limited, repeated, guarded, reads_waiting, slow_waiting;
     struct hot_keys_look groups;
-    struct metric_summary sequenced;
+    struct metric_summary sequenced, db_write, db_checkpoint_write;
     double group_p50_ms, group_p99_ms, group_hottest;
     int64_t group_limit;
     int64_t guard_level, disk_free;

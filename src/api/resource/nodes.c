@@ -41,7 +41,7 @@ static void write_roles(struct json_out *j, unsigned roles)
     json_array_end(j);
 }
 
-/* What it tells about itself; nothing when it told nothing that this program understands. */
+/* The node's own report; nothing when this program does not understand it. */
 static void write_report(struct json_out *j, const struct node_report *r)
 {
     json_key(j, STR("numbers"));

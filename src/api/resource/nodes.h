@@ -8,5 +8,5 @@
 enum node_state { NODE_UP, NODE_LEAVING, NODE_GONE, NODE_STATES };
 
 enum node_state node_state(const struct cluster_node *node);
-/* Everybody, by number, in the arena. */
+/* All nodes, by number, in the arena. */
 struct cluster_node *nodes_list(struct cluster *k, struct arena *arena, size_t *n);

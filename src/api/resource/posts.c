@@ -12,59 +12,90 @@ static int64_t now_ms(struct call *c)
 }
 
 /* A post that the caller may see, as it stands in this transaction. */
-static enum err answer_post(struct call *c, struct tx *tx, uint64_t id)
+static enum err find_post(struct call *c, struct tx *tx, uint64_t id, struct feed_item *out)
 {
-    struct feed_item item;
     size_t count;
-    TRY(feed_hydrate(c->api->cards, tx, c->caller.account, &id, 1, &c->x->arena, &item, &count));
-    if (count == 0)
-        return call_fail(c, ERR_NOT_FOUND, "no such post");
-    render_post(&c->json, &item, &c->x->arena);
+    TRY(feed_hydrate(c->api->cards, tx, c->caller.account, &id, 1, &c->x->arena, out, &count));
+    return count ? OK : call_fail(c, ERR_NOT_FOUND, "no such post");
+}
+
+void posts_render(struct call *c)
+{
+    render_post(&c->json, c->work, &c->x->arena);
+}
+
+struct new_post {
+    struct feed_item item; /* first: posts_render knows this part */
+    struct post_new in;
+    struct account_card author; /* as cached before the transaction; id 0: not cached */
+};
+
+/* Cards of another process are further away than the row that is changed anyway. */
+enum err posts_prepare(struct call *c)
+{
+    struct tx says = {0};
+    struct new_post *p = c->work = ARENA_NEW(&c->x->arena, struct new_post);
+    p->in.author = c->caller.account;
+    if (c->api->cards->shared)
+        p->in.author_card = &p->item.author;
+    TRY(call_body_text(c, "caption", true, &p->in.caption));
+    TRY(call_checked(c, &says, post_check(&says, &p->in)));
+    p->in.checked = true;
+    if (!p->in.author_card)
+        cards_accounts(c->api->cards, &p->in.author, 1, &p->author, &c->x->arena);
     return OK;
 }
 
-/* Not for what will be refused: it would have been counted in vain, and its neighbours with it. */
 void posts_first_statement(struct call *c)
 {
-    if (!c->api->cards->shared)
-        return;
-    const json_t *caption = json_object_get(c->body, "caption");
-    struct str text = {json_string_value(caption), json_string_length(caption)};
-    if (text.ptr && post_caption_fits(text))
+    if (c->api->cards->shared)
         post_first_statement(&c->job, c->caller.account);
 }
 
 enum err posts_create(struct call *c, struct tx *tx)
 {
-    struct post_new in = {.author = c->caller.account};
-    struct feed_item item = {0};
-    /* Cards of another process are further away than the row that is changed here anyway. */
-    if (c->api->cards->shared)
-        in.author_card = &item.author;
-    TRY(call_body_text(c, "caption", true, &in.caption));
-    TRY(post_create(tx, &in, &c->x->arena, &item.card));
-    if (!in.author_card)
-        TRY(feed_author(c->api->cards, tx, in.author, &c->x->arena, &item.author));
-    render_post(&c->json, &item, &c->x->arena);
-    c->status = 201;
-    http_add_header(c->x, "Location", "/v1/posts/%llu", (unsigned long long)item.card.id);
+    struct new_post *p = c->work;
+    p->item = (struct feed_item){.author = p->author};
+    TRY(post_create(tx, &p->in, &c->x->arena, &p->item.card));
+    if (!p->item.author.id)
+        TRY(feed_author(c->api->cards, tx, p->in.author, &c->x->arena, &p->item.author));
     return OK;
+}
+
+void posts_render_new(struct call *c)
+{
+    const struct feed_item *item = c->work;
+    posts_render(c);
+    http_add_header(c->x, "Location", "/v1/posts/%llu", (unsigned long long)item->card.id);
 }
 
 enum err posts_show(struct call *c, struct tx *tx)
 {
     struct post_card card;
+    struct feed_item item;
     TRY(post_get(tx, c->params[0], c->caller.account, &c->x->arena, &card));
-    return answer_post(c, tx, card.id);
+    TRY(find_post(c, tx, card.id, &item));
+    render_post(&c->json, &item, &c->x->arena);
+    return OK;
+}
+
+struct post_change {
+    struct feed_item item; /* first: posts_render knows this part */
+    struct str caption;
+};
+
+enum err posts_prepare_change(struct call *c)
+{
+    struct post_change *p = c->work = ARENA_NEW(&c->x->arena, struct post_change);
+    return call_body_text(c, "caption", true, &p->caption);
 }
 
 enum err posts_update(struct call *c, struct tx *tx)
 {
+    struct post_change *p = c->work;
     struct post_card card;
-    struct str caption;
-    TRY(call_body_text(c, "caption", true, &caption));
-    TRY(post_edit(tx, c->params[0], c->caller.account, caption, now_ms(c), &c->x->arena, &card));
-    return answer_post(c, tx, card.id);
+    TRY(post_edit(tx, c->params[0], c->caller.account, p->caption, now_ms(c), &c->x->arena, &card));
+    return find_post(c, tx, card.id, &p->item);
 }
 
 enum err posts_delete(struct call *c, struct tx *tx)
@@ -99,7 +130,8 @@ static enum err set_like(struct call *c, struct tx *tx, bool on)
 {
     bool changed;
     TRY(post_like(tx, c->params[0], c->caller.account, on, now_ms(c), &changed));
-    return answer_post(c, tx, c->params[0]);
+    c->work = ARENA_NEW(&c->x->arena, struct feed_item);
+    return find_post(c, tx, c->params[0], c->work);
 }
 
 enum err like_put(struct call *c, struct tx *tx)

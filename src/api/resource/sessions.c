@@ -36,8 +36,7 @@ static enum err create_session_tx(struct tx *tx, void *arg)
                           api->settings->session_life_ms, &id);
 }
 
-/* A wrong name and a wrong password are told apart neither by the answer nor by the time it takes.
- */
+/* A wrong name and a wrong password get the same answer, after the same time. */
 enum err sessions_create(struct call *c, struct tx *tx)
 {
     (void)tx;

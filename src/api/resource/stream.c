@@ -1,11 +1,12 @@
-/* GET /v1/stream: joins the caller's stream to the hub. What it says is in live.h, how it is sent
- * in net/stream.h.
+/* GET /v1/stream: joins the caller's stream to the hub. live.h defines its events, net/stream.h how
+ * they are sent.
  *
- * A stream lives no longer than the token that opened it, and not for ever in any case: whoever
- * comes back is asked again who they are, and finds whichever node there is then. */
+ * A stream lives no longer than the token that opened it, and not for ever in any case: a client
+ * that comes back is authenticated again, by any node. */
 #include "net/stream.h"
 #include "api/edge/handlers.h"
 #include "live/live.h"
+#include "net/frame.h"
 
 static int64_t lifetime_ms(const struct call *c)
 {
@@ -22,7 +23,7 @@ enum err stream_open(struct call *c, struct tx *tx)
     (void)tx;
     if (!c->api->live)
         return ERR_UNAVAILABLE;
-    struct stream *s = stream_new(0, lifetime_ms(c));
+    struct stream *s = stream_new(&encoding_sse, 0, lifetime_ms(c));
     enum err e = live_join(c->api->live, c->caller.account, c->caller.session, s);
     if (e) {
         stream_unref(s);

@@ -1,6 +1,6 @@
 /* Accounts and groups: slots and the columns behind them. A slot's columns are made usable and
- * filled before the slot is counted and the id enters the directory, so whoever can name a slot may
- * touch it. */
+ * filled before the slot is counted and the id enters the directory, so a thread that has a slot
+ * may use it. */
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -60,8 +60,8 @@ static void empty_pull_list(struct memory_views *m, uint32_t slot)
         pull_list_remove(l, id);
 }
 
-/* A change that is applied meanwhile may reach one side of an edge only: whoever clears loads
- * everything afterwards. */
+/* A change that is applied meanwhile may reach one side of an edge only: after a clear everything
+ * is loaded again. */
 void accounts_clear(struct memory_views *m)
 {
     uint32_t count = atomic_load_explicit(&m->accounts, memory_order_acquire);
@@ -156,10 +156,10 @@ enum err account_slot(struct memory_views *m, uint64_t id, enum slot_use use, ui
     return flag_get(m->grouped, *slot) == (use == SLOT_GROUP) ? OK : ERR_BAD_INPUT;
 }
 
-/* A visit is never before the start of a walk that is under way, whatever the clock says: it may
- * have been set back, and whoever then seems to have come between the walk's two moments would be
- * passed over by both halves of it. Noted first and checked again after: a walk that begins in
- * between either meets the new time or is seen here. */
+/* A visit is never before the start of a walk that is under way, whatever the clock says: the clock
+ * may have been set back, and both halves of the walk would pass over an account that seems to have
+ * come between its two moments. Noted first and checked again after: a walk that begins in between
+ * either meets the new time or is seen here. */
 void account_seen(struct memory_views *m, uint32_t slot, int64_t seen_ms)
 {
     uint32_t seconds = seen_seconds(seen_ms);

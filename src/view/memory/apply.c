@@ -1,6 +1,6 @@
-/* Changes: what a commit makes true at once, in the graph, in the author's own timeline and in
- * inboxes. Everything here is idempotent: it is applied again from the last saved position after a
- * crash. How a membership is kept is told in inboxes.c. */
+/* Changes: applies a commit at once to the graph, in the author's own timeline and in inboxes.
+ * Everything here is idempotent: it is applied again from the last saved position after a crash.
+ * inboxes.c explains how a membership is kept. */
 #include <stdlib.h>
 
 #include "port/event.h"
@@ -83,8 +83,8 @@ static enum err add_to_pull_list(struct memory_views *m, uint32_t author, uint64
     return pull_list_add(l, post, m->pull_cap, &t->bytes) ? OK : ERR_NO_MEMORY;
 }
 
-/* Counted before and after: whoever reads the lists' versions in between and finds them unchanged
- * must not take that for the last word; see timelines.c, stamp. */
+/* Counted before and after: a reader that finds the lists' versions unchanged in between must not
+ * take that as final; see timelines.c, stamp. */
 static enum err change_pull_list(struct memory_views *m, uint32_t author, uint64_t post, bool on,
                                  struct tally *t)
 {
@@ -105,7 +105,6 @@ static enum err apply_post(struct memory_views *m, uint32_t author, const struct
     struct timeline_env env = timeline_env_of(m, author);
     enum err e = OK;
     person_lock(m, author);
-    uint64_t reported = c->on ? listeners_of(m, stripe_of(author)) & stripe_bit(author) : 0;
     if (c->on)
         timeline_add(&m->timelines[author], &env, c->other);
     else
@@ -113,7 +112,6 @@ static enum err apply_post(struct memory_views *m, uint32_t author, const struct
     if (c->on ? c->value == DELIVERY_PULL : pull_of(m, author) != NULL)
         e = change_pull_list(m, author, c->other, c->on, t);
     person_unlock(m, author);
-    report(m, stripe_of(author), reported, VIEW_PART_TIMELINE);
     t->entries += env.entries;
     return e;
 }
@@ -139,9 +137,7 @@ static enum err apply_member(struct memory_views *m, uint32_t slot, uint32_t gro
     inbox_note_state(m, slot);
     t->memberships += changed ? (c->on ? 1 : -1) : 0;
     t->groups += (members->count > 0) - (before > 0);
-    uint64_t reported = listeners_of(m, stripe_of(slot)) & stripe_bit(slot);
     unlock_both(m, slot, group);
-    report(m, stripe_of(slot), reported, VIEW_PART_INBOX);
     return e;
 }
 
@@ -152,9 +148,7 @@ static enum err apply_message(struct memory_views *m, uint32_t slot, uint32_t gr
     person_lock(m, slot);
     inbox_raise(inbox, &t->inboxes, group, change_activity(c));
     inbox_note_state(m, slot);
-    uint64_t reported = listeners_of(m, stripe_of(slot)) & stripe_bit(slot);
     person_unlock(m, slot);
-    report(m, stripe_of(slot), reported, VIEW_PART_INBOX);
     return OK;
 }
 

@@ -48,6 +48,8 @@ struct post_entry *post_entry_new(const struct post_card *card, const struct car
     e->bytes = bytes;
     e->card = *card;
     memcpy(e->card.fragments, fragments, sizeof fragments);
+    if (attach)
+        e->card.author_tickets[attach->dialect] = attach->ticket;
     pack_fragments(pack(e->text, &e->card.caption), e->card.fragments);
     return e;
 }
@@ -68,6 +70,20 @@ struct account_entry *account_entry_new(const struct account_card *card,
     char *to = pack(e->text, &e->card.username);
     to = pack(pack(to, &e->card.display_name), &e->card.avatar_url);
     pack_fragments(to, e->card.fragments);
+    return e;
+}
+
+struct group_entry *group_entry_new(const struct group_card *card)
+{
+    size_t bytes = card->name.len + card->last_client_id.len + card->last_body.len;
+    struct group_entry *e = malloc(sizeof *e + bytes);
+    if (!e)
+        return NULL;
+    e->base.key = card->id;
+    e->bytes = bytes;
+    e->card = *card;
+    char *to = pack(e->text, &e->card.name);
+    pack(pack(to, &e->card.last_client_id), &e->card.last_body);
     return e;
 }
 
@@ -99,6 +115,14 @@ void account_entry_get(const struct account_entry *e, struct account_card *out, 
     *out = e->card;
     const char *at = unpack(unpack(copy, &out->username), &out->display_name);
     unpack_fragments(unpack(at, &out->avatar_url), out->fragments);
+}
+
+void group_entry_get(const struct group_entry *e, struct group_card *out, struct arena *arena)
+{
+    const char *copy = arena_str(arena, (struct str){e->text, e->bytes}).ptr;
+    *out = e->card;
+    const char *at = unpack(unpack(copy, &out->name), &out->last_client_id);
+    unpack(at, &out->last_body);
 }
 
 bool account_entry_matches(const struct account_entry *e, const struct account_card *card)

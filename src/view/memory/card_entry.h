@@ -19,15 +19,24 @@ struct account_entry {
     char text[];
 };
 
+struct group_entry {
+    struct bucket_cache_entry base;
+    struct group_card card;
+    size_t bytes;
+    char text[];
+};
+
 /* `attach`: keeps the card's fragments, and this one; NULL: keeps none. Returns NULL without
  * memory. */
 struct post_entry *post_entry_new(const struct post_card *card, const struct card_write *attach);
 struct account_entry *account_entry_new(const struct account_card *card,
                                         const struct card_write *attach);
+struct group_entry *group_entry_new(const struct group_card *card);
 
 /* A copy, with its texts in the arena. */
 void post_entry_get(const struct post_entry *e, struct post_card *out, struct arena *arena);
 void account_entry_get(const struct account_entry *e, struct account_card *out,
                        struct arena *arena);
+void group_entry_get(const struct group_entry *e, struct group_card *out, struct arena *arena);
 /* Does it hold the same texts? */
 bool account_entry_matches(const struct account_entry *e, const struct account_card *card);

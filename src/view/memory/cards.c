@@ -1,8 +1,8 @@
 /* The in-memory cards driver.
  *
- * Shards, chosen by the key's hash, each with one latch, three bucket caches (posts, accounts, like
- * sets) and the tombstones of deleted posts. The budget is divided once, by fixed shares, among
- * kinds and shards.
+ * Shards, chosen by the key's hash, each with one latch, a bucket cache for each kind (posts,
+ * accounts, like sets, groups, and what the groups of an account are to it) and the tombstones of
+ * deleted posts. The budget is divided once, by fixed shares, among kinds and shards.
  *
  * Tickets are the generations of key stripes. A change raises the generation of its key under the
  * shard's latch; a fill compares its ticket under the same latch. So a fill either was there before
@@ -10,12 +10,12 @@
  * share a stripe make each other's fills fail now and then, which costs a fill and nothing else.
  *
  * `changes` counts changes of all keys, before and after the generation is raised, all under the
- * latch that a get of that key takes, too. Whoever remembers `changes`, then gets cards, then takes
- * tickets and finds `changes` as it was, has tickets of exactly the states that it got: a change
- * after one of the gets and before the ticket would have counted itself before it raised the
- * generation. Whoever remembers `changes`, then finds the tickets as they were, may from then on
- * compare `changes` alone: a change that the tickets did not show yet counts itself once more after
- * it raised the generation. */
+ * latch that a get of that key takes, too. A reader that remembers `changes`, then gets cards, then
+ * takes tickets and finds `changes` as it was, has tickets of exactly the states that it got: a
+ * change after one of the gets and before the ticket would have counted itself before it raised the
+ * generation. A reader that remembers `changes`, then finds the tickets as they were, may from then
+ * on compare `changes` alone: a change that the tickets did not show yet counts itself once more
+ * after it raised the generation. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +25,7 @@
 #include "view/memory/card_entry.h"
 #include "view/memory/latch.h"
 #include "view/memory/like_set.h"
+#include "view/memory/member_set.h"
 #include "view/memory/memory.h"
 #include "view/memory/tombstones.h"
 
@@ -37,11 +38,12 @@ enum {
     LOOKAHEAD = 32,         /* keys prefetched at a time */
 };
 
-enum kind { POSTS, ACCOUNTS, LIKES, KINDS };
+enum kind { POSTS, ACCOUNTS, LIKES, GROUPS, MEMBERS, KINDS };
 
-/* Shares of the budget, in sixteenths. */
-static const size_t shares[KINDS] = {[POSTS] = 11, [ACCOUNTS] = 2, [LIKES] = 2};
-enum { SHARE_TOMBSTONES = 1 };
+/* Shares of the budget, in 32nds. */
+static const size_t shares[KINDS] = {
+    [POSTS] = 17, [ACCOUNTS] = 4, [LIKES] = 4, [GROUPS] = 3, [MEMBERS] = 2};
+enum { SHARE_TOMBSTONES = 2, SHARES = 32 };
 
 struct shard {
     _Alignas(64) struct latch latch;
@@ -126,6 +128,16 @@ static void *find(struct shard *s, enum kind kind, uint64_t hash, uint64_t id)
     return bucket_cache_find(&s->caches[kind], hash, id); /* what every entry begins with */
 }
 
+/* Fragments that may tell of an author who has changed since. */
+static void drop_outdated(struct memory_cards *c, struct post_card *card)
+{
+    card_ticket now = atomic_load(generation_of(c, hash_u64(card->author)));
+    for (size_t i = 0; i < CARD_DIALECTS; i++) {
+        if (card->author_tickets[i] != now)
+            card->fragments[i] = (struct str){NULL, 0};
+    }
+}
+
 static enum card_state find_post(struct memory_cards *c, uint64_t hash, uint64_t id,
                                  struct post_card *out, struct arena *arena)
 {
@@ -140,6 +152,8 @@ static enum card_state find_post(struct memory_cards *c, uint64_t hash, uint64_t
         state = CARD_GONE;
     }
     latch_unlock(&s->latch);
+    if (e)
+        drop_outdated(c, out);
     return state;
 }
 
@@ -203,6 +217,63 @@ static enum err memory_liked(struct cards *base, uint64_t viewer, const uint64_t
     return known ? OK : ERR_NEEDS_TRUTH;
 }
 
+static void find_group(struct memory_cards *c, uint64_t hash, uint64_t id, struct group_card *out,
+                       struct arena *arena)
+{
+    struct shard *s = shard_of(c, hash);
+    latch_lock(&s->latch);
+    const struct group_entry *e = find(s, GROUPS, hash, id);
+    if (e)
+        group_entry_get(e, out, arena);
+    latch_unlock(&s->latch);
+}
+
+static void memory_groups(struct cards *base, const uint64_t *ids, size_t n, struct group_card *out,
+                          struct arena *arena)
+{
+    struct memory_cards *c = CONTAINER_OF(base, struct memory_cards, cards);
+    uint64_t hashes[LOOKAHEAD];
+    bool suspect = is_suspect(c);
+    for (size_t i = 0; i < n; i++) {
+        size_t at = i % LOOKAHEAD, left = n - i;
+        if (at == 0)
+            look_ahead(c, GROUPS, ids + i, left < LOOKAHEAD ? left : LOOKAHEAD, hashes);
+        out[i].id = 0;
+        if (!suspect)
+            find_group(c, hashes[at], ids[i], &out[i], arena);
+    }
+}
+
+static bool is_same(struct memory_cards *c, uint64_t key, card_ticket ticket)
+{
+    return atomic_load(generation_of(c, hash_u64(key))) == ticket;
+}
+
+/* Besides its own, a membership has the tickets of what it may be changed by from outside. */
+static bool is_current(struct memory_cards *c, const struct member_card *m)
+{
+    return !m->stale && is_same(c, cards_members_key(m->group), m->members_ticket) &&
+           (!m->peer || is_same(c, m->peer, m->peer_ticket));
+}
+
+static void memory_members(struct cards *base, uint64_t account, const uint64_t *groups, size_t n,
+                           struct member_card *out)
+{
+    struct memory_cards *c = CONTAINER_OF(base, struct memory_cards, cards);
+    uint64_t hash = hash_u64(account);
+    struct shard *s = shard_of(c, hash);
+    bool suspect = is_suspect(c);
+    latch_lock(&s->latch);
+    const struct member_set *set = find(s, MEMBERS, hash, account);
+    for (size_t i = 0; i < n; i++) {
+        const struct member_card *m = set ? member_set_find(set, groups[i], i) : NULL;
+        out[i] = m ? *m : (struct member_card){0};
+        if (m && (suspect || !is_current(c, m)))
+            out[i].group = 0;
+    }
+    latch_unlock(&s->latch);
+}
+
 /* ---- writing: each under the latch of the key's shard. What was allocated for it before comes as
  * `e`, NULL without memory; true: the cache has taken it over ---- */
 
@@ -245,7 +316,9 @@ static bool attach_post(struct shard *s, uint64_t hash, const struct card_write 
 static void remove_card(struct memory_cards *c, struct shard *s, uint64_t hash,
                         const struct card_write *w)
 {
-    enum kind kind = w->kind == CARD_FORGET_ACCOUNT ? ACCOUNTS : POSTS;
+    enum kind kind = w->kind == CARD_FORGET_ACCOUNT ? ACCOUNTS
+                     : w->kind == CARD_FORGET_GROUP ? GROUPS
+                                                    : POSTS;
     changed(c, hash);
     bucket_cache_remove(&s->caches[kind], hash, w->id);
     if (w->kind == CARD_POST_GONE)
@@ -303,6 +376,26 @@ static void set_like(struct memory_cards *c, struct shard *s, uint64_t hash,
     }
 }
 
+static void put_members(struct memory_cards *c, struct shard *s, uint64_t hash,
+                        const struct card_write *w)
+{
+    if (is_stale(c, hash_u64(cards_inbox_key(w->viewer)), w->ticket))
+        return;
+    struct member_set *set =
+        member_set_new(w->viewer, w->members, w->count, find(s, MEMBERS, hash, w->viewer));
+    if (set)
+        put(s, MEMBERS, hash, set);
+}
+
+static void forget_member(struct memory_cards *c, struct shard *s, uint64_t hash,
+                          const struct card_write *w)
+{
+    changed(c, hash_u64(cards_inbox_key(w->viewer)));
+    struct member_set *set = find(s, MEMBERS, hash, w->viewer);
+    if (set)
+        member_set_forget(set, w->id);
+}
+
 /* ---- the driver ---- */
 
 static size_t fixed_bytes(const struct memory_cards *c)
@@ -326,6 +419,8 @@ static void memory_stats(struct cards *base, struct card_stats *out)
         out->posts += s->caches[POSTS].cache.count;
         out->accounts += s->caches[ACCOUNTS].cache.count;
         out->like_sets += s->caches[LIKES].cache.count;
+        out->groups += s->caches[GROUPS].cache.count;
+        out->member_sets += s->caches[MEMBERS].cache.count;
         out->tombstones += tombstones_count(&s->tombstones);
         out->bytes += tombstones_bytes(&s->tombstones);
         for (size_t kind = 0; kind < KINDS; kind++)
@@ -367,12 +462,19 @@ static uint64_t prepare(const struct card_write *w, void **fresh)
     case CARD_FILL_LIKES:
         *fresh = like_set_new(w->viewer, w->ids, w->count, w->floor);
         return w->viewer;
+    case CARD_FILL_GROUP:
+        *fresh = group_entry_new(w->group);
+        return w->group->id;
     case CARD_LIKE:
+    case CARD_FILL_MEMBERS:
+    case CARD_FORGET_MEMBER:
         return w->viewer;
     case CARD_POST_GONE:
     case CARD_FORGET_POST:
     case CARD_FORGET_ACCOUNT:
     case CARD_POST_COUNTS:
+    case CARD_FORGET_GROUP:
+    case CARD_FORGET_MEMBERS:
         break;
     }
     return w->id;
@@ -393,9 +495,21 @@ static bool write_under_latch(struct memory_cards *c, struct shard *s, uint64_t 
     case CARD_FILL_LIKES:
         return fresh && !is_stale(c, likes_generation(w->viewer), w->ticket) &&
                put(s, LIKES, hash, fresh);
+    case CARD_FILL_GROUP:
+        return fresh && !is_stale(c, hash, w->ticket) && put(s, GROUPS, hash, fresh);
+    case CARD_FILL_MEMBERS:
+        put_members(c, s, hash, w);
+        break;
+    case CARD_FORGET_MEMBER:
+        forget_member(c, s, hash, w);
+        break;
+    case CARD_FORGET_MEMBERS:
+        changed(c, hash_u64(cards_members_key(w->id)));
+        break;
     case CARD_POST_GONE:
     case CARD_FORGET_POST:
     case CARD_FORGET_ACCOUNT:
+    case CARD_FORGET_GROUP:
         remove_card(c, s, hash, w);
         break;
     case CARD_POST_COUNTS:
@@ -431,6 +545,8 @@ static const struct cards_ops memory_ops = {
     .posts = memory_posts,
     .accounts = memory_accounts,
     .liked = memory_liked,
+    .groups = memory_groups,
+    .members = memory_members,
     .write = memory_write,
     .suspect = memory_suspect,
     .stats = memory_stats,
@@ -459,7 +575,7 @@ struct cards *cards_memory_new(size_t bytes_max, struct clock *clock)
     if (good)
         memset(c->shards, 0, shards * sizeof *c->shards);
     size_t fixed = fixed_bytes(c);
-    size_t share = (bytes_max > fixed ? bytes_max - fixed : 0) / shards / 16;
+    size_t share = (bytes_max > fixed ? bytes_max - fixed : 0) / shards / SHARES;
     for (size_t i = 0; i < shards && good; i++) {
         struct shard *s = &c->shards[i];
         for (size_t kind = 0; kind < KINDS && good; kind++)

@@ -6,8 +6,8 @@
  * are its members; the bit `grouped` tells them apart.
  *
  * Locks. 64 neighbouring slots form a stripe with one latch. The latch guards, for each account of
- * the stripe: whom it follows, its mutes, its timeline and its inbox (as a viewer); its followers
- * and changes of its pull list (as an author or a group). So "is it followed?" and "change the
+ * the stripe: its followees, its mutes, its timeline and its inbox (as a viewer); its followers and
+ * changes of its pull list (as an author or a group). So "is it followed?" and "change the
  * timeline" are one atomic act for a viewer, and a sorted batch of members takes one latch for a
  * run of neighbours. Two latches are taken only for an edge, the lower stripe first. No latch is
  * held over I/O. `seen`, `awake`, `hidden` and the like are atomic and need no latch, the directory
@@ -78,12 +78,13 @@ struct memory_views {
     _Atomic uint64_t *pulled;      /* has a pull list */
     _Atomic uint64_t *inbox_awake; /* the inbox is not dropped */
     _Atomic uint64_t *grouped;     /* is a group; never changes */
-    _Atomic uint64_t *listening;   /* somebody wants to be told; changes under the latch */
+    _Atomic uint64_t *listening;   /* has an open stream; changes under the latch */
     struct column columns[13];
     struct block_pool pool; /* the timelines' blocks */
 
-    _Atomic uint64_t hides; /* changes of `hidden`, counted after each */
-    _Atomic uint64_t pulls; /* changes of any pull list, counted before and after each */
+    _Atomic int64_t listeners; /* how many bits of `listening` are set */
+    _Atomic uint64_t hides;    /* changes of `hidden`, counted after each */
+    _Atomic uint64_t pulls;    /* changes of any pull list, counted before and after each */
     _Atomic uint32_t
         walked_at; /* the latest start of a walk over a part of the followers, seconds */
     _Atomic uint32_t sweep_at;
@@ -164,16 +165,6 @@ void tally_add(struct memory_views *m, const struct tally *t);
 /* The driver's total of a part of struct tally. */
 #define total_of(m, part) atomic_load(&(m)->totals[offsetof(struct tally, part) / sizeof(int64_t)])
 
-/* Reports changes to views.changed: `reported` has a bit for each account of the stripe. No latch
- * is held. */
-void report(struct memory_views *m, uint64_t stripe, uint64_t reported, enum view_part what);
-
-/* Those of the stripe who are listened to; its latch is held. Mostly nobody. */
-static inline uint64_t listeners_of(struct memory_views *m, uint64_t stripe)
-{
-    return atomic_load_explicit(&m->listening[stripe], memory_order_relaxed);
-}
-
 /* After a change of the inbox, under the latch. */
 static inline void inbox_note_state(struct memory_views *m, uint32_t slot)
 {
@@ -188,7 +179,7 @@ void accounts_done(struct memory_views *m);
 /* Forgets all that is known of the accounts; they keep their slots. */
 void accounts_clear(struct memory_views *m);
 bool accounts_extend(struct memory_views *m,
-                     uint32_t count); /* `create` is held, or nobody else is there */
+                     uint32_t count); /* `create` is held, or no other thread is there */
 /* What a slot is made for. */
 enum slot_use {
     SLOT_EMPTY,   /* an account, whose timeline and inbox are empty and complete */

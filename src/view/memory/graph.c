@@ -1,5 +1,5 @@
-/* The graph as delivery and reads see it: walking an author's followers or a group's members, who
- * is visible to whom, who is next to whom. */
+/* The graph as delivery and reads see it: walking an author's followers or a group's members,
+ * visibility between two accounts, and neighbours. */
 #include "base/check.h"
 #include "view/memory/driver.h"
 
@@ -53,7 +53,7 @@ static void read_page(struct memory_views *m, uint64_t author, struct audience_c
     note_walk(m, cursor);
     while (!cursor->end) {
         uint32_t chunk[READ_MAX];
-        size_t room = max - *n + 1; /* one more tells whether this is the end */
+        size_t room = max - *n + 1; /* one more shows whether this is the end */
         size_t ask = room < READ_MIN ? READ_MIN : room < READ_MAX ? room : READ_MAX;
         size_t got = read_followers(m, slot, cursor->after, chunk, ask);
         for (size_t i = 0; i < got; i++) {

@@ -11,13 +11,13 @@
  * wakes up after a year costs its members one look through all their groups, a few microseconds for
  * thousands.
  *
- * While it is built an inbox collects from an empty start. Who leaves a group then must not be
- * brought back by a rebuild that read truth before: so the group is kept with activity 0, below all
- * others, until the end.
+ * While it is built an inbox collects from an empty start. A rebuild that read truth before must
+ * not bring back a group that the member left meanwhile: so the group is kept with activity 0,
+ * below all others, until the end.
  *
  * Drops and rebuilds. An inbox is dropped instead of being pushed to, so a rebuild that has read
- * truth before must not make it ready: it is spoiled, and as long as one of those who were building
- * is under way nobody can tell their ends from later ones, so all of them have no result. */
+ * truth before must not make it ready: it is spoiled. While one of the spoiled rebuilds is under
+ * way, the end of one looks like the end of another, so all of them have no result. */
 #include "view/memory/inbox.h"
 
 #include <stdlib.h>
@@ -215,7 +215,7 @@ static void end_builder(struct inbox *b, struct inbox_env *env)
         inbox_drop(b, env);
 }
 
-/* What was collected is put on top of what was read. */
+/* Puts the collected entries on top of those read from truth. */
 static void install(struct inbox *b, struct inbox_env *env, struct inbox *fresh)
 {
     uint16_t collected = inbox_get(b, count);

@@ -83,12 +83,12 @@ static inline void inbox_prefetch(const struct inbox *b)
 /* Takes the group out. One that is being built remembers it until the end. */
 bool inbox_leave(struct inbox *b, struct inbox_env *env, uint32_t group);
 
-/* BEGIN: false: it is ready. ANEW: false: it is not, or somebody builds already. */
+/* BEGIN: false: it is ready. ANEW: false: it is not, or a rebuild is under way. */
 bool inbox_begin(struct inbox *b);
 bool inbox_begin_anew(struct inbox *b, struct inbox_env *env);
 /* `fresh` (from inbox_fill) is taken over, or freed. False: there is no result. */
 bool inbox_end(struct inbox *b, struct inbox_env *env, struct inbox *fresh);
-bool inbox_give_up(struct inbox *b, struct inbox_env *env); /* false: nobody had begun */
+bool inbox_give_up(struct inbox *b, struct inbox_env *env); /* false: no rebuild was under way */
 /* Makes it dropped, at once or when the last rebuild under way has ended. */
 void inbox_drop(struct inbox *b, struct inbox_env *env);
 

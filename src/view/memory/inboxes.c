@@ -1,4 +1,4 @@
-/* Inboxes: what a message does to those of a group's members, rebuilding and reading one.
+/* Inboxes: delivers a message to those of a group's members; rebuilds and reads one.
  *
  * A membership is known to the group, as a follower is to an author; the member's side of it is the
  * inbox, which may be dropped. So a message goes from the group to its members, and nothing else
@@ -45,22 +45,16 @@ static enum err push_message(struct memory_views *m, struct inbox_push *p)
     for (size_t i = 0; i < n;) {
         uint64_t stripe = members[i] >> STRIPE_BITS;
         latch_lock(&m->latches[stripe]);
-        uint64_t listeners = listeners_of(m, stripe), reported = 0;
         do {
             if (i + HEADER_AHEAD < n)
                 __builtin_prefetch(&inboxes[members[i + HEADER_AHEAD]], 1);
             if (i + TAIL_AHEAD < n)
                 inbox_prefetch(&inboxes[members[i + TAIL_AHEAD]]);
             uint32_t slot = (uint32_t)members[i];
-            bool rose = push_one(m, slot, group_slot, p->activity, &env);
-            p->changed += rose;
-            if (listeners && (rose || inboxes[slot].state != INBOX_READY))
-                reported |= listeners & stripe_bit(slot);
+            p->changed += push_one(m, slot, group_slot, p->activity, &env);
             i++;
         } while (i < n && members[i] >> STRIPE_BITS == stripe);
         latch_unlock(&m->latches[stripe]);
-        if (reported)
-            report(m, stripe, reported, VIEW_PART_INBOX);
     }
     tally_add(m, &(struct tally){.inboxes = env});
     return OK;
@@ -86,15 +80,13 @@ static enum err drop(struct inboxes *base, const uint64_t *members, size_t n)
         person_lock(m, slot);
         inbox_drop(&m->inboxes[slot], &env);
         inbox_note_state(m, slot);
-        uint64_t reported = listeners_of(m, stripe_of(slot)) & stripe_bit(slot);
         person_unlock(m, slot);
-        report(m, stripe_of(slot), reported, VIEW_PART_INBOX);
     }
     tally_add(m, &(struct tally){.inboxes = env});
     return OK;
 }
 
-/* Nothing is kept from anybody by a sweep, so one that would spoil a rebuild is left out. */
+/* A sweep may skip any inbox, so it leaves out one whose drop would spoil a rebuild. */
 void drop_inbox_if_unseen(struct memory_views *m, uint32_t slot, uint32_t before, struct tally *t)
 {
     if (!flag_get(m->inbox_awake, slot) || atomic_load(&m->seen[slot]) >= before)

@@ -1,7 +1,7 @@
 /* The slow half of a latch: spin, then sleep on a futex.
  *
- * State 2 means that a sleeper may be there. Whoever has waited takes the latch in state 2, since
- * it cannot know whether others still sleep: at worst one wake-up goes to nobody. */
+ * State 2 means that a sleeper may be there. A thread that has waited takes the latch in state 2,
+ * since it cannot know whether others still sleep: at worst one wake-up is wasted. */
 #include "view/memory/latch.h"
 
 #include <linux/futex.h>

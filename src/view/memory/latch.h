@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct latch {
-    _Atomic uint32_t state; /* 0 free, 1 held, 2 held and somebody may sleep */
+    _Atomic uint32_t state; /* 0 free, 1 held, 2 held and a thread may sleep */
 };
 
 void latch_wait(struct latch *l);

@@ -1,12 +1,12 @@
-/* Loading a snapshot: the driver is empty and nobody else uses it yet.
+/* Loads a snapshot into an empty driver, before any other thread uses it.
  *
  * The block headers are walked first, which shows whether the file is whole. Then a few threads
  * take the blocks one by one: read, verify, build each account's lists and ring with exactly one
  * allocation. Then the ids enter the directory, and the followers are made out of `following` by
  * counting, each thread for its own range of authors; a group's members are in its record.
  * Everything read is checked against bounds even though the checksums matched: a file from
- * elsewhere must not be able to do harm. Whatever is wrong, the file is put aside and the driver
- * starts empty. */
+ * elsewhere must not be able to do harm. On any fault the file is renamed and the driver starts
+ * empty. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -284,10 +284,8 @@ static enum err load_block(struct loader *l, const struct block_place *b, char *
         struct snapshot_record r;
         if (!read_record(l, payload + at, b->head.bytes - at, &r))
             return ERR_INVALID;
-        enum err e = load_account(l, b->head.first_slot + i, &r,
-                                  payload + at + snapshot_head_bytes(l->header.version), t);
-        if (e != OK)
-            return e;
+        TRY(load_account(l, b->head.first_slot + i, &r,
+                         payload + at + snapshot_head_bytes(l->header.version), t));
         at += snapshot_record_bytes(&r, l->header.version);
     }
     return at == b->head.bytes ? OK : ERR_INVALID;
@@ -312,7 +310,7 @@ static void load_blocks(struct crew_member *c)
     free(payload);
 }
 
-/* Who is a group to one record must be one to all. */
+/* An id that is a group in one record must be one in all. */
 static bool names_are_good(struct memory_views *m, uint32_t slot)
 {
     enum { CHUNK = 256 };

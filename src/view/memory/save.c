@@ -185,9 +185,7 @@ static enum err save_account(struct memory_views *m, struct writer *w, uint32_t 
             w->head.slots++;
             return OK;
         }
-        enum err e = block_reserve(w, bytes);
-        if (e != OK)
-            return e;
+        TRY(block_reserve(w, bytes));
     }
 }
 

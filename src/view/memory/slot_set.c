@@ -1,7 +1,7 @@
 /* Slot sets. Most people follow a few hundred and are followed by a few hundred: a sorted array of
  * 4 bytes an edge is smallest and fastest there. From 4,096 followers on a roaring bitmap takes
  * over (0.2 to 2 bytes an edge, and adding one does not move kilobytes); it goes back only below
- * 2,048, so that somebody at the border is not converted to and fro. */
+ * 2,048, so that an account at the border is not converted to and fro. */
 #include "view/memory/slot_set.h"
 
 #include <roaring/roaring.h>

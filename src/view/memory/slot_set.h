@@ -1,4 +1,4 @@
-/* Sets of accounts, by slot. A slot_list is a sorted array: whom one follows, whom one has muted. A
+/* Sets of accounts, by slot. A slot_list is a sorted array: an account's followees, its mutes. A
  * follower_set is the same while it is small and a compressed bitmap when it is large.
  *
  * Not thread-safe: the owner's latch is held by the caller. `bytes` arguments are running totals

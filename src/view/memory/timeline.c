@@ -8,16 +8,18 @@
  *   - an id older than all in a full timeline is not stored: the floor becomes that id;
  *   - a merge that overflows keeps the newest and raises the floor to the newest one left out;
  *   - a merge of ids that are complete only above some floor raises the floor to it, and ids at or
- * below the new floor go: they would claim a completeness that is not there. The floor never falls
- * while the timeline lives, so interleavings do not matter: whichever of a push, a backfill and a
- * rebuild comes first, the floor is the greatest of what each of them lost. A rebuild that is under
- * way collects from an empty start, under the same invariant, and its end is a merge. When memory
- * runs out the oldest ids make room early, or the timeline is dropped: both are safe.
+ *     below the new floor go: they would claim a completeness that is not there.
  *
- * Who wants to know later whether a timeline changed needs no work of the push: an id that comes
- * either raises the count, or, when another makes room for it or it is not stored itself, the
- * floor. So as long as ids only come (floor, count) only rises, in that order of weight, and is
- * equal only when nothing came. Everything else is counted in env->changes.
+ * The floor never falls while the timeline lives, so interleavings do not matter: whichever of a
+ * push, a backfill and a rebuild comes first, the floor is the greatest of what each of them lost.
+ * A rebuild that is under way collects from an empty start, under the same invariant, and its end
+ * is a merge. When memory runs out the oldest ids make room early, or the timeline is dropped: both
+ * are safe.
+ *
+ * To find out later whether a timeline changed takes no work of the push: an id that comes either
+ * raises the count, or, when another makes room for it or it is not stored itself, the floor. So as
+ * long as ids only come (floor, count) only rises, in that order of weight, and is equal only when
+ * nothing came. Everything else is counted in env->changes.
  *
  * Ids lie in a chain of blocks, not in one array. People who follow the same accounts hold equally
  * many ids, and arrays would all have to grow at the same push, copying kilobytes each; a chain

@@ -7,9 +7,9 @@
  * share one latch.
  *
  * A page is the timeline's newest ids merged with the pull lists of those one follows who have one.
- * Which ones do is one bit per account, checked for everybody followed: 125 KB for a million
- * accounts stay in the cache, nothing has to be kept up to date per viewer, and an unfollow counts
- * at once. */
+ * Which ones do is one bit per account, checked for every followee: 125 KB for a million accounts
+ * stay in the cache, nothing has to be kept up to date per viewer, and an unfollow counts at once.
+ */
 #include <string.h>
 
 #include "view/memory/driver.h"
@@ -35,22 +35,15 @@ static void push_post(struct memory_views *m, struct timeline_push *p)
         uint64_t stripe = members[i] >> STRIPE_BITS;
         env.near = (uint32_t)stripe;
         latch_lock(&m->latches[stripe]);
-        uint64_t listeners = listeners_of(m, stripe), reported = 0;
         do {
             if (i + HEADER_AHEAD < n)
                 __builtin_prefetch(&timelines[members[i + HEADER_AHEAD]], 1);
             if (i + TAIL_AHEAD < n)
                 timeline_prefetch(&timelines[members[i + TAIL_AHEAD]], env.cap);
-            struct timeline *t = &timelines[members[i]];
-            bool came = timeline_add(t, &env, post);
-            total += came;
-            if (listeners && (came || t->state != TIMELINE_READY))
-                reported |= listeners & stripe_bit((uint32_t)members[i]);
+            total += timeline_add(&timelines[members[i]], &env, post);
             i++;
         } while (i < n && members[i] >> STRIPE_BITS == stripe);
         latch_unlock(&m->latches[stripe]);
-        if (reported)
-            report(m, stripe, reported, VIEW_PART_TIMELINE);
     }
     p->added = total;
     tally_add(m, &(struct tally){.entries = env.entries});
@@ -143,10 +136,10 @@ static void drop_timeline(struct memory_views *m, uint32_t slot, struct timeline
 
 /* Two readers may rebuild the same timeline at once: both collect into the same ring, the first to
  * end makes it ready, the second finds it complete and changes nothing. `builders` counts those
- * under way, so that nobody drops the timeline, or begins it anew, between the two ends: the second
- * would then bring back a state from before pushes that nobody collected. A rebuild that is neither
- * ended nor given up is never counted down; the price is one timeline that is not dropped until the
- * next start. */
+ * under way, so that the timeline is not dropped, or begun anew, between the two ends: the second
+ * would then bring back a state from before pushes that were not collected. A rebuild that is
+ * neither ended nor given up is never counted down; the price is one timeline that is not dropped
+ * until the next start. */
 static enum err rebuild(struct timelines *base, uint64_t viewer, enum view_rebuild step,
                         const uint64_t *ids, size_t n, uint64_t floor)
 {
@@ -182,7 +175,7 @@ static enum err rebuild(struct timelines *base, uint64_t viewer, enum view_rebui
         } else if (t->state == TIMELINE_BUILDING && t->builders == 0) {
             drop_timeline(m, slot, &env);
         } else if (t->state == TIMELINE_DROPPED) {
-            e = ERR_CONFLICT; /* nobody began: what was pushed meanwhile is not known */
+            e = ERR_CONFLICT; /* no rebuild began: pushes meanwhile were not collected */
         }
     }
     person_unlock(m, slot);
@@ -359,8 +352,8 @@ static void page_pull(struct memory_views *m, struct page *p, const uint32_t *au
     }
 }
 
-/* Leaves out whose posts the viewer would not be shown anyway. Timelines hold at most their cap of
- * such ids; the lists of everybody muted hold any number, and a page would have to be searched for
+/* Leaves out authors whose posts the viewer does not see anyway. Timelines hold at most their cap
+ * of such ids; the lists of muted authors hold any number, and a page would have to be searched for
  * among all of them. */
 static size_t keep_shown(struct memory_views *m, const struct slot_list *mutes, uint32_t *slots,
                          size_t n)
@@ -436,9 +429,9 @@ static enum err home(struct timelines *base, uint64_t viewer, uint64_t below, ui
 
 enum { STAMP_CHANGES, STAMP_FLOOR, STAMP_COUNT, STAMP_HIDES, STAMP_PULLS, STAMP_VERSIONS };
 
-/* The versions of the pull lists of everybody in `following`, added up. Lists are never taken away
- * and their versions only rise, from above zero; so as long as the same people are followed, equal
- * sums mean that no list has changed or appeared. */
+/* The versions of the pull lists of all authors in `following`, added up. Lists are never taken
+ * away and their versions only rise, from above zero; so as long as the same people are followed,
+ * equal sums mean that no list has changed or appeared. */
 static uint64_t pull_versions(struct memory_views *m, const struct slot_list *following)
 {
     uint32_t pulled[PULL_CHUNK];
@@ -459,10 +452,10 @@ static uint64_t pull_versions(struct memory_views *m, const struct slot_list *fo
  *
  * The viewer's own part (graph, mutes, timeline) changes under the latch together with `changes`,
  * or is a new id, which raises (floor, count); all are read under the latch. `hides` is counted
- * after the flag is set: whoever looked at the flags before finds another count after.
+ * after the flag is set: a reader that looked at the flags before finds another count after.
  *
  * Pull lists belong to others. Their versions are only added up when any list anywhere has changed
- * since the stamp, which `pulls` tells. A change counts itself before and after; `pulls` is read
+ * since the stamp, which `pulls` shows. A change counts itself before and after; `pulls` is read
  * before the versions. Suppose the versions miss a change: then its second count is still to come,
  * and once that change has returned, `pulls` differs from what this stamp holds. */
 static enum err stamp(struct timelines *base, uint64_t viewer, struct view_stamp *stamp, bool *same)

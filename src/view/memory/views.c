@@ -1,6 +1,6 @@
-/* The in-memory views driver: opening, closing, and what it says about itself. How it works is told
- * in driver.h; apply.c changes, graph.c, timelines.c and inboxes.c are the three ports, save.c and
- * load.c keep snapshots. */
+/* The in-memory views driver: opening, closing, and its figures. driver.h explains how it works;
+ * apply.c changes, graph.c, timelines.c and inboxes.c are the three ports, save.c and load.c keep
+ * snapshots. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,15 +65,7 @@ static void memory_free(struct views *v)
     free(m);
 }
 
-void report(struct memory_views *m, uint64_t stripe, uint64_t reported, enum view_part what)
-{
-    for (; reported && m->views.changed; reported &= reported - 1) {
-        uint64_t slot = (stripe << STRIPE_BITS) + (unsigned)__builtin_ctzll(reported);
-        m->views.changed(m->views.changed_ctx, m->ids[slot], what);
-    }
-}
-
-/* Under the latch: a push after this has returned finds the bit. */
+/* Under the latch: a walk after a later push finds the bit. */
 static enum err memory_listen(struct views *v, uint64_t account, bool on)
 {
     struct memory_views *m = CONTAINER_OF(v, struct memory_views, views);
@@ -81,9 +73,26 @@ static enum err memory_listen(struct views *v, uint64_t account, bool on)
     if (slot == DIRECTORY_NONE)
         return ERR_NOT_FOUND;
     person_lock(m, slot);
+    if (flag_get(m->listening, slot) != on)
+        atomic_fetch_add(&m->listeners, on ? 1 : -1);
     flag_set(m->listening, slot, on);
     person_unlock(m, slot);
     return OK;
+}
+
+/* No or few people are connected: a bit a member is all that most walks cost. */
+static size_t memory_listening(struct views *v, const uint64_t *members, size_t n,
+                               uint64_t *accounts)
+{
+    struct memory_views *m = CONTAINER_OF(v, struct memory_views, views);
+    size_t count = 0;
+    if (atomic_load(&m->listeners) == 0)
+        return 0;
+    check_handles(m, members, n);
+    for (size_t i = 0; i < n; i++)
+        if (flag_get(m->listening, (uint32_t)members[i]))
+            accounts[count++] = m->ids[members[i]];
+    return count;
 }
 
 /* ---- losing and loading: each of them changes what readers are answered, and so all stamps ----
@@ -124,6 +133,7 @@ static void memory_suspect(struct views *v, bool on)
 static const struct views_ops memory_ops = {
     .apply = memory_apply,
     .listen = memory_listen,
+    .listening = memory_listening,
     .save = memory_save,
     .clear = memory_clear,
     .loaded = memory_loaded,

@@ -1,4 +1,4 @@
-/* Changes: what a commit makes true at once.
+/* Changes: applies a commit to the views.
  *
  * A follow lies in two slots, the follower's and the author's, and no act spans both. Each side
  * decides by the event which change is the latest, so in the end both agree, whatever came first;
@@ -6,16 +6,16 @@
  * in the same way. The member's side of it is the inbox; a group has nothing but its members and
  * the latest events that changed them.
  *
- * Whose posts a reader must pull is kept with the reader, since looking at everybody followed would
- * cost more than the page. So the first pulled post of an author is made known to all followers
- * before it returns (`spread`); later followers learn it from the reply to their follow. A spread
- * that died half-way is begun again with the author's next pulled post. What is known to a reader
- * in excess is harmless: home() looks at whom they follow anyway.
+ * Whose posts a reader must pull is kept with the reader, since a look at every followee would cost
+ * more than the page. So the first pulled post of an author is made known to all followers before
+ * it returns (`spread`); later followers learn it from the reply to their follow. A spread that
+ * died half-way is begun again with the author's next pulled post. An author too many is harmless:
+ * home() checks the followees anyway.
  *
  * Clearing takes along which event changed an edge last. A change that was on its way meanwhile may
  * come after the views were loaded again, and be older than what was loaded: so a call that took
- * its time looks whether there was a clearing, and says that it failed if so. Its caller has them
- * loaded once more. */
+ * its time looks whether there was a clearing, and fails if so. Its caller has the views loaded
+ * once more. */
 #include "port/event.h"
 #include "view/redis/driver.h"
 
@@ -24,6 +24,8 @@ enum {
     COMMANDS_A_FLUSH = 4096,
     SPREAD_PAGE = 2000,
     LOAD_MIN = 256,
+    FOLLOWS_MIN = 64,        /* that stand one behind the other: they go by account, */
+    FOLLOWS_MAX = 64 * 1024, /* so many in one call */
     SLOW_MS = 20
 };
 
@@ -35,7 +37,7 @@ static void queue_account(struct batch *b, uint64_t id, uint32_t seen, bool empt
                  arg_account(KEY_INBOX, id), arg_number(id), arg_number(seen), arg_number(empty));
 }
 
-/* What the scripts about an edge are told of its change. */
+/* The arguments of scripts that change an edge. */
 #define ARG_CHANGE(c)                                                                              \
     arg_number((c)->on), arg_number(event_score((c)->event)), arg_number(RECENT_KEEP_MS)
 
@@ -235,10 +237,10 @@ static enum err spread(struct redis_views *r, uint64_t author)
     return e;
 }
 
-/* A visit is never before the start of a walk that is under way, whatever the clock says: whoever
- * seems to have come between the walk's two moments would be passed over by both halves of it. The
- * visit was noted first and the walk is looked for afterwards: a walk that begins in between either
- * meets the visit or is seen here. */
+/* A visit is never before the start of a walk that is under way, whatever the clock says: both
+ * halves of the walk would pass over an account that seems to have come between its two moments.
+ * The visit was noted first and the walk is looked for afterwards: a walk that begins in between
+ * either meets the visit or is seen here. */
 static enum err raise_visits(struct batch *b, const struct view_change *changes, size_t n)
 {
     bool any = false;
@@ -259,8 +261,8 @@ static enum err raise_visits(struct batch *b, const struct view_change *changes,
     return batch_flush(b, FLUSH_WAIT);
 }
 
-/* "A new account, and its timeline is empty": true when it is told for the first time. Told again
- * after everything was lost, it would make an old account's timeline look complete. */
+/* "A new account, and its timeline is empty": true the first time. Applied again after everything
+ * was lost, it would make an old account's timeline look complete. */
 static enum err look_at_new(struct redis_views *r, struct batch *b,
                             const struct view_change *changes, size_t n, bool *empty)
 {
@@ -289,6 +291,35 @@ static bool names_events(const struct view_change *changes, size_t n)
 static bool is_load(const struct view_change *changes, size_t n)
 {
     return n >= LOAD_MIN && !names_events(changes, n);
+}
+
+static bool is_follow(const struct view_change *c)
+{
+    return c->kind == VIEW_FOLLOW && c->on;
+}
+
+/* How many changes go by account: new follows, which all name an event, or none does. 0: too few.
+ */
+static size_t count_follows(const struct view_change *changes, size_t n)
+{
+    size_t i = 0;
+    while (i < n && i < FOLLOWS_MAX && is_follow(&changes[i]) &&
+           !changes[i].event == !changes[0].event)
+        i++;
+    return i >= (changes[0].event ? FOLLOWS_MIN : LOAD_MIN) ? i : 0;
+}
+
+/* As many others as go in one breath. */
+static size_t count_some(const struct redis_views *r, const struct view_change *changes, size_t n)
+{
+    size_t commands = 0, count = 0;
+    while (count < n && count < CHANGES_A_FLUSH && commands < COMMANDS_A_FLUSH) {
+        bool begins = count > 0 && is_follow(&changes[count]) && !is_follow(&changes[count - 1]);
+        if (begins && count_follows(changes + count, n - count) > 0)
+            break;
+        commands += changes[count++].kind == VIEW_HIDE ? 1 + r->copies : 2;
+    }
+    return count;
 }
 
 static enum err look_for_clearing(struct redis_views *r, uint64_t epoch)
@@ -334,11 +365,13 @@ enum err redis_apply(struct views *v, const struct view_change *changes, size_t 
         if (changes[i].account == 0 || (changes[i].other == 0 && names_two(changes[i].kind)))
             return ERR_BAD_INPUT;
     for (size_t from = 0, count; !e && from < n; from += count) {
-        size_t commands = 0;
-        for (count = 0; from + count < n && count < CHANGES_A_FLUSH && commands < COMMANDS_A_FLUSH;
-             count++)
-            commands += changes[from + count].kind == VIEW_HIDE ? 1 + r->copies : 2;
-        e = apply_some(r, changes + from, count);
+        count = count_follows(changes + from, n - from);
+        if (count > 0) {
+            e = redis_add_follows(r, changes + from, count);
+        } else {
+            count = count_some(r, changes + from, n - from);
+            e = apply_some(r, changes + from, count);
+        }
     }
     if (!e && clock_mono_ms(clock_system()) - began_ms >= SLOW_MS && names_events(changes, n))
         e = look_for_clearing(r, epoch);

@@ -1,5 +1,5 @@
 /* Queueing commands and reading their replies. Commands are written in Redis's own form into one
- * buffer as they are queued; how they are sent is told in batch_flush.c. */
+ * buffer as they are queued; batch_flush.c sends them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +14,7 @@ struct batch *batch_new(struct connections *l, void *owner)
     b->connections = l;
     b->owner = owner;
     buf_init(&b->text, BATCH_BYTES_MAX);
+    arena_init(&b->replies);
     b->in = malloc(BATCH_READ_BYTES);
     CHECK(b->in);
     return b;
@@ -26,11 +27,9 @@ void *batch_owner(const struct batch *b)
 
 void batch_reset(struct batch *b)
 {
-    for (size_t i = 0; i < b->count; i++)
-        if (b->commands[i].reply)
-            freeReplyObject(b->commands[i].reply);
+    arena_reset(&b->replies);
     b->count = 0;
-    b->not_replicated = false;
+    b->not_replicated = b->tracked = b->unheard = b->started = false;
     b->invalidation = NULL;
     buf_clear(&b->text);
 }
@@ -48,6 +47,7 @@ void batch_free(struct batch *b)
         free(b->lanes[i]);
     }
     buf_done(&b->text);
+    arena_done(&b->replies);
     free(b->commands);
     free(b->in);
     free(b);
@@ -152,6 +152,16 @@ static void append_one(struct batch *b, const struct arg *a, size_t i)
         append_id(b, entry->group);
         break;
     }
+    case ARG_EDGE:
+    case ARG_BACK: {
+        const struct edge_event *edge = (const struct edge_event *)a->list + i;
+        append_number(b, event_score(edge->event), false);
+        if (a->kind == ARG_EDGE)
+            append_number(b, edge->other, false);
+        else
+            append_id(b, edge->other);
+        break;
+    }
     }
 }
 
@@ -220,6 +230,17 @@ void batch_invalidation(struct batch *b)
     struct invalidation *w = connections_invalidation(b->connections);
     CHECK(b->count == 0);
     b->invalidation = invalidation_traces(w) ? w : NULL;
+    b->tracked = b->invalidation != NULL;
+}
+
+void batch_track(struct batch *b)
+{
+    b->tracked = true;
+}
+
+bool batch_is_heard_of(const struct batch *b)
+{
+    return b->tracked && !b->unheard;
 }
 
 bool batch_is_traced(const struct batch *b)
@@ -284,14 +305,20 @@ bool batch_all_good(const struct batch *b)
     return all_good(b, NULL);
 }
 
+void batch_spoil(struct batch *b)
+{
+    b->unheard = true;
+    invalidation_spoil(b->invalidation);
+}
+
 enum err batch_flush(struct batch *b, unsigned how)
 {
     enum err e = batch_send(b, how);
     bool failed = e != OK;
-    for (size_t i = 0; b->invalidation && !failed && i < b->count; i++)
+    for (size_t i = 0; b->tracked && !failed && i < b->count; i++)
         failed = batch_failed(b, i);
     if (failed)
-        invalidation_spoil(b->invalidation);
+        batch_spoil(b);
     if (!e && how & (FLUSH_GOOD | FLUSH_PUSHED) &&
         !all_good(b, how & FLUSH_PUSHED ? "WRONGTYPE" : NULL))
         e = ERR_UNAVAILABLE;

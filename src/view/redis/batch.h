@@ -30,6 +30,13 @@ enum arg_kind {
     ARG_ID,    /* 19 digits */
     ARG_POST,  /* two arguments: score and 19 digits */
     ARG_ENTRY, /* of an inbox, two arguments: activity's score and group */
+    ARG_EDGE,  /* two arguments: its event's score and the other account */
+    ARG_BACK,  /* the same, with the other in 19 digits */
+};
+
+/* An edge of an account whose event is known. */
+struct edge_event {
+    uint64_t other, event;
 };
 
 struct arg {
@@ -54,6 +61,8 @@ struct arg {
 #define arg_ids(l, n)     ((struct arg){.kind = ARG_ID, .count = (n), .list = (l)})
 #define arg_posts(l, n)   ((struct arg){.kind = ARG_POST, .count = (n), .list = (l)})
 #define arg_entries(l, n) ((struct arg){.kind = ARG_ENTRY, .count = (n), .list = (l)})
+#define arg_edges(l, n)   ((struct arg){.kind = ARG_EDGE, .count = (n), .list = (l)})
+#define arg_back(l, n)    ((struct arg){.kind = ARG_BACK, .count = (n), .list = (l)})
 /* Keys: of an account, and of the bucket that knows it. */
 #define arg_account(kind, account) arg_key(key_of_account((kind), (account)))
 #define arg_people(account)        arg_key(key_of_people(account))
@@ -62,7 +71,7 @@ struct arg {
 #define ARGS(...) (struct arg[]){__VA_ARGS__}, COUNT_OF(((struct arg[]){__VA_ARGS__}))
 
 /* Queues a command, in the slot of its first key, and returns its number. batch_queue_script calls
- * a script: the keys come first, a node that does not know the script is told. */
+ * a script: the keys come first; a node that does not know the script gets it. */
 size_t batch_queue(struct batch *b, const char *word, const struct arg *args, size_t n);
 size_t batch_queue_script(struct batch *b, enum script_id id, const struct arg *args, size_t n);
 #define batch_command(b, word, ...) batch_queue((b), (word), ARGS(__VA_ARGS__))
@@ -79,10 +88,14 @@ void batch_commit(struct batch *b);
 /* To a node of its own choice, whatever the slot map says: for what every node is asked. */
 void batch_at_node(struct batch *b, size_t command, unsigned node);
 /* Before the first command: this batch only reads what a page is made of. If the calling thread has
- * a trace the keys are noted there, and read over connections that the invalidation listener hears
- * of. What cannot be heard of, or is answered by an error, makes the trace not whole. */
+ * a trace the keys are noted there, and read over connections that the invalidation listener
+ * follows. A read that it cannot follow, or that fails, makes the trace not whole. */
 void batch_invalidation(struct batch *b);
 bool batch_is_traced(const struct batch *b); /* are they noted? */
+/* The same for a caller that notes the keys itself, in traces of its own. After the flush: will the
+ * invalidation listener hear of all that was read? */
+void batch_track(struct batch *b);
+bool batch_is_heard_of(const struct batch *b);
 
 /* How to flush. */
 enum {
@@ -97,6 +110,9 @@ enum {
 /* OK: every command has a reply, which may be an error. ERR_UNAVAILABLE: some could not be
  * answered in time; they may have been run nevertheless. */
 enum err batch_flush(struct batch *b, unsigned how);
+/* Sends what is queued and returns; a batch_flush with the same `how` must follow, and reads the
+ * replies. So that several batches are on their way at once. */
+void batch_start(struct batch *b, unsigned how);
 bool batch_is_replicated(const struct batch *b); /* after FLUSH_REPLICATE: did every one say so? */
 size_t batch_count(const struct batch *b);
 

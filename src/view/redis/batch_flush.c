@@ -4,8 +4,8 @@
  * slot, each node gets one connection and its share in one piece, and all of them are read side by
  * side. What comes back as MOVED, ASK, TRYAGAIN and the like, or does not come back at all, is left
  * for the next round; when nothing was achieved in a round the slot map is asked for again and a
- * short pause follows. A batch in a hurry asks once more who serves what, and gives up when that is
- * somebody who is away.
+ * short pause follows. A batch in a hurry asks once more which node serves a slot, and fails when
+ * that node is away.
  *
  * Timeouts count from the last byte that moved, so a long batch to a busy server is no failure. */
 #include <errno.h>
@@ -33,6 +33,80 @@ enum {
 static int64_t now_ms(void)
 {
     return clock_mono_ms(clock_system());
+}
+
+/* ---- replies ---- */
+
+/* hiredis makes a reply of many pieces, and the batch frees all of them at once: they lie in its
+ * arena. A connection that is given back makes its replies as before. */
+static redisReply *new_reply(const redisReadTask *task, size_t more)
+{
+    redisReply *r = arena_alloc(task->privdata, sizeof *r + more);
+    r->type = task->type;
+    if (task->parent)
+        ((redisReply *)task->parent->obj)->element[task->idx] = r;
+    return r;
+}
+
+static void *new_text(const redisReadTask *task, char *text, size_t n)
+{
+    redisReply *r = new_reply(task, n + 1);
+    r->str = memcpy(r + 1, text, n);
+    r->len = n;
+    return r;
+}
+
+#if HIREDIS_MAJOR >= 1
+static void *new_array(const redisReadTask *task, size_t n)
+#else
+static void *new_array(const redisReadTask *task, int n)
+#endif
+{
+    redisReply *r = new_reply(task, (size_t)n * sizeof *r->element);
+    r->element = (redisReply **)(void *)(r + 1);
+    r->elements = (size_t)n;
+    return r;
+}
+
+static void *new_integer(const redisReadTask *task, long long n)
+{
+    redisReply *r = new_reply(task, 0);
+    r->integer = n;
+    return r;
+}
+
+static void *new_nil(const redisReadTask *task)
+{
+    redisReply *r = new_reply(task, 0);
+    r->type = REDIS_REPLY_NIL; /* the task is a text that is not there */
+    return r;
+}
+
+static void free_none(void *reply)
+{
+    (void)reply;
+}
+
+static redisReplyObjectFunctions in_arena = {.createString = new_text,
+                                             .createArray = new_array,
+                                             .createInteger = new_integer,
+                                             .createNil = new_nil,
+                                             .freeObject = free_none};
+
+static void lane_take_reader(struct batch *b, struct lane *lane)
+{
+    redisReader *reader = lane->c->context->reader;
+    lane->makes = reader->fn;
+    reader->fn = &in_arena;
+    reader->privdata = &b->replies;
+}
+
+/* Nothing is left in it: every command was answered. */
+static void lane_give_reader(struct lane *lane)
+{
+    redisReader *reader = lane->c->context->reader;
+    reader->fn = lane->makes;
+    reader->privdata = NULL;
 }
 
 /* ---- lanes ---- */
@@ -81,16 +155,16 @@ static struct lane *lane_begin(struct batch *b, unsigned node)
     struct lane *lane = lane_of(b, node);
     if (lane->c)
         return lane;
-    struct connection *c =
-        connections_take(b->connections, node, invalidation_traces(b->invalidation));
+    struct connection *c = connections_take(b->connections, node, b->tracked && !b->unheard);
     if (!c)
         return NULL;
     if (!c->tracking_id)
-        invalidation_spoil(b->invalidation);
+        batch_spoil(b);
     buf_clear(&lane->out);
     lane->sent = lane->queued = lane->answered = 0;
     lane->failed = lane->silent = false;
     lane->c = c;
+    lane_take_reader(b, lane);
     lane->moved_at_ms = now_ms();
     b->used[b->used_count++] = node;
     if (b->needs_scripts[node]) {
@@ -122,7 +196,7 @@ static bool deal_out(struct batch *b, bool replicate, int64_t *down_for_ms)
             continue;
         }
         if (c->asking)
-            invalidation_spoil(b->invalidation); /* the slot is in two places */
+            batch_spoil(b); /* the slot is in two places */
         if (c->asking)
             lane_say(lane, STR("*1\r\n$6\r\nASKING\r\n"));
         buf_append(&lane->out, b->text.ptr + c->at, c->len);
@@ -150,7 +224,7 @@ struct round {
     size_t answered; /* commands that have a final reply now */
     bool refresh;
     bool again;     /* there is something to send that needs no pause */
-    bool not_ready; /* somebody answers that it cannot for a while */
+    bool not_ready; /* a node answers that it cannot for a while */
 };
 
 /* "MOVED 3999 127.0.0.1:6381" */
@@ -165,7 +239,7 @@ static int follow_hint(struct batch *b, unsigned from, const redisReply *r, bool
 }
 
 /* To a node that takes a slot over one has to say ASKING before each command, which a transaction
- * has no room for: it ends as an error (EXECABORT), and who wants it otherwise asks otherwise. */
+ * has no room for: it ends as an error (EXECABORT), and its caller uses another command. */
 static bool is_ask(const redisReply *r)
 {
     return r->type == REDIS_REPLY_ERROR && batch_error_is(r, "ASK");
@@ -248,7 +322,6 @@ static void lane_take_replies(struct batch *b, struct lane *lane, struct round *
             struct command *leads = &b->commands[LEADS_TO - index];
             if (!leads->refused && !is_ask(reply))
                 leads->refused = !is_final(b, lane->c->node, leads, reply, round);
-            freeReplyObject(reply);
             continue;
         }
         if (index == REPLICATED)
@@ -263,7 +336,6 @@ static void lane_take_replies(struct batch *b, struct lane *lane, struct round *
             }
             round->again |= !round->refresh;
         }
-        freeReplyObject(reply);
     }
 }
 
@@ -342,6 +414,7 @@ static void exchange(struct batch *b, struct round *round)
             round->again |= !lane->silent && !lane->c->fresh;
             connections_drop(b->connections, lane->c, lane->silent);
         } else {
+            lane_give_reader(lane);
             connections_give(b->connections, lane->c);
         }
         lane->c = NULL;
@@ -372,6 +445,18 @@ static void unpin(struct batch *b)
             b->commands[i].node = -1, b->commands[i].asking = false;
 }
 
+void batch_start(struct batch *b, unsigned how)
+{
+    CHECK(!b->started);
+    b->down_for_ms = 0;
+    if (b->text.failed)
+        return;
+    b->left_over = deal_out(b, how & FLUSH_REPLICATE, &b->down_for_ms);
+    for (size_t i = 0; i < b->used_count; i++)
+        lane_send(b->lanes[b->used[i]]);
+    b->started = true;
+}
+
 enum err batch_send(struct batch *b, unsigned how)
 {
     bool hurry = how & FLUSH_HURRY;
@@ -382,8 +467,11 @@ enum err batch_send(struct batch *b, unsigned how)
         return ERR_TOO_LARGE;
     for (unsigned attempt = 0; count_open(b) > 0; attempt++) {
         struct round round = {0};
-        int64_t down_for_ms = 0;
-        bool left_over = deal_out(b, how & FLUSH_REPLICATE, &down_for_ms);
+        if (!b->started)
+            batch_start(b, how);
+        bool left_over = b->left_over;
+        int64_t down_for_ms = b->down_for_ms;
+        b->started = false;
         exchange(b, &round);
         if (count_open(b) == 0)
             break;

@@ -2,6 +2,7 @@
  * batch_flush.c sends and receives. */
 #pragma once
 
+#include "base/arena.h"
 #include "view/redis/batch.h"
 
 enum { BATCH_READ_BYTES = 64 * 1024 };
@@ -10,8 +11,8 @@ struct command {
     size_t at; /* in b->text */
     uint32_t len;
     uint16_t slot;
-    int16_t node; /* -1: whoever serves the slot */
-    bool asking;  /* the node serves the slot only for those who ask so */
+    int16_t node; /* -1: the node that serves the slot */
+    bool asking;  /* the node serves the slot only after ASKING */
     bool done;
     bool refused;  /* a part of this transaction was: the whole is sent again */
     uint8_t leads; /* replies that come before the one that counts */
@@ -21,6 +22,7 @@ struct command {
 /* One node's share of a round. */
 struct lane {
     struct connection *c;
+    redisReplyObjectFunctions *makes; /* the connection's own way to make replies */
     struct buf out;
     size_t sent;
     int32_t *queue; /* commands in the order in which they will be answered */
@@ -41,6 +43,11 @@ struct batch {
     struct lane *lanes[REDIS_NODES_MAX];
     unsigned used[REDIS_NODES_MAX]; /* nodes with a share in this round */
     size_t used_count;
+    struct arena replies;    /* all of them, until batch_reset */
+    bool tracked;            /* read over connections that the invalidation listener hears of … */
+    bool unheard;            /* … or it was not possible */
+    bool started, left_over; /* the first round is on its way, and what it could not reach */
+    int64_t down_for_ms;
     char *in;
 };
 
@@ -49,6 +56,8 @@ void batch_append_count(struct buf *b, char kind, size_t n);
 void batch_append_arg(struct buf *b, struct str s);
 /* Is the reply an error that begins with this word? */
 bool batch_error_is(const redisReply *r, const char *word);
+/* Something was read that the invalidation listener will not hear of. */
+void batch_spoil(struct batch *b);
 /* ---- batch_flush.c ---- */
 
 /* Sends all that has no reply yet, as `how` says; errors as batch_flush. */

@@ -13,19 +13,20 @@
  * A change must not be lost, or a card would show for a day what is no longer true; but the port's
  * changes cannot fail. When Redis cannot be reached the key is **owed**: this process reads it as
  * missing (or gone), and writes its tombstone, or forgets the card, as soon as Redis answers again,
- * before it reads anything there. Other processes cannot know; whoever needs that from them, too,
- * applies the event again (which is harmless) until it has succeeded, or has them suspect the
+ * before it reads anything there. Other processes cannot know; a caller that needs that from them,
+ * too, applies the event again (which is harmless) until it has succeeded, or has them suspect the
  * cards.
  *
- * What is missing here comes from truth, and a change of it changes no key that was read. So a
- * trace is whole only if everything was found; a page finds what it filled in the next time.
+ * A missing card comes from truth, and its change changes no key that was read. So a trace is whole
+ * only if everything was found; the next page finds what this one filled in.
  *
- * Reading and filling do not wait for a server that is away: a page is drawn from truth then.
- * What is written is in cards_write.c. */
+ * Reading and filling do not wait for a server that is away: a page is drawn from truth then. What
+ * is written is in cards_write.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/id.h"
 #include "view/redis/cards_driver.h"
 
 enum { IDS_A_FLUSH = 1000, LOOK_EVERY_MS = 200 };
@@ -40,15 +41,20 @@ uint64_t cards_new_version(struct redis_cards *c)
 
 struct key card_key(enum card_kind kind, uint64_t id)
 {
-    char name[KEY_MAX];
-    snprintf(name, sizeof name, "%c{%llu}", kind, (unsigned long long)id);
-    return key_named(name);
+    struct key k;
+    k.text[0] = (char)kind;
+    k.text[1] = '{';
+    size_t digits = id_format(id, k.text + 2);
+    k.text[2 + digits] = '}';
+    k.len = (uint8_t)(3 + digits);
+    k.slot = crc16(k.text + 2, digits) % SLOT_COUNT;
+    return k;
 }
 
 /* ---- trust ---- */
 
 /* A server that was restarted may have come back with cards that were changed or taken away since:
- * none is believed until somebody has cleared it, which begins another epoch. */
+ * none is believed until the cards are cleared, which begins another epoch. */
 bool cards_are_lost(struct redis_cards *c)
 {
     uint64_t restarts = connections_restarts(c->client.connections), epoch;
@@ -110,8 +116,8 @@ static uint64_t get_number(const char *at, size_t bytes)
     return n;
 }
 
-static enum card_state read_card(struct redis_cards *c, struct str s, uint64_t id,
-                                 struct post_card *out, struct arena *arena)
+enum card_state cards_read_post(struct redis_cards *c, struct str s, uint64_t id,
+                                struct post_card *out, struct arena *arena)
 {
     int64_t gone_at_ms;
     if (s.len > 1 && s.ptr[0] == 'G')
@@ -174,7 +180,7 @@ static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struc
             enum pending_kind owed = pending_state(&c->pending, CARD_POST, ids[i]);
             state[i] = owed == PENDING_GONE ? CARD_GONE : CARD_MISSING;
             if (good && owed == PENDING_NONE)
-                state[i] = read_card(c, got(c, b, i - from), ids[i], &out[i], arena);
+                state[i] = cards_read_post(c, got(c, b, i - from), ids[i], &out[i], arena);
             hits += state[i] == CARD_FOUND;
             all &= state[i] != CARD_MISSING && owed == PENDING_NONE;
         }
@@ -188,7 +194,7 @@ static void redis_posts(struct cards *base, const uint64_t *ids, size_t n, struc
 
 /* ---- accounts ---- */
 
-static bool read_account(struct str s, uint64_t id, struct account_card *out, struct arena *arena)
+bool cards_read_account(struct str s, uint64_t id, struct account_card *out, struct arena *arena)
 {
     struct str *texts[] = {&out->username, &out->display_name, &out->avatar_url};
     *out = (struct account_card){0};
@@ -221,7 +227,7 @@ static void redis_accounts(struct cards *base, const uint64_t *ids, size_t n,
         for (size_t i = from; i < from + count; i++) {
             out[i].id = 0;
             bool known = good && !card_is_owed(c, CARD_ACCOUNT, ids[i]) &&
-                         read_account(got(c, b, i - from), ids[i], &out[i], arena);
+                         cards_read_account(got(c, b, i - from), ids[i], &out[i], arena);
             all &= known;
         }
     }
@@ -286,6 +292,29 @@ static enum err redis_liked(struct cards *base, uint64_t viewer, const uint64_t 
     return e;
 }
 
+/* ---- groups ---- */
+
+/* They are not kept here: inboxes over shared views are read from truth. */
+static void redis_groups(struct cards *base, const uint64_t *ids, size_t n, struct group_card *out,
+                         struct arena *arena)
+{
+    (void)base;
+    (void)ids;
+    (void)arena;
+    for (size_t i = 0; i < n; i++)
+        out[i].id = 0;
+}
+
+static void redis_members(struct cards *base, uint64_t account, const uint64_t *groups, size_t n,
+                          struct member_card *out)
+{
+    (void)base;
+    (void)account;
+    (void)groups;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (struct member_card){0};
+}
+
 /* ---- the driver ---- */
 
 /* How many cards there are, and of what size, is for Redis to say: not counted here. */
@@ -314,6 +343,8 @@ static const struct cards_ops redis_ops = {
     .posts = redis_posts,
     .accounts = redis_accounts,
     .liked = redis_liked,
+    .groups = redis_groups,
+    .members = redis_members,
     .write = redis_write,
     .suspect = redis_suspect,
     .stats = redis_stats,
@@ -337,6 +368,6 @@ enum err cards_redis_open(const struct redis_config *config, struct cards **out)
     uint64_t epoch;
     (void)client_epoch(&c->client, FLUSH_HURRY, &epoch);
     atomic_store(&c->epoch, epoch);
-    *out = &c->cards; /* that nobody answers yet is no reason not to begin: cards are a cache */
+    *out = &c->cards; /* an absent server is no reason not to start: cards are a cache */
     return OK;
 }

@@ -53,6 +53,10 @@ struct redis_cards {
 uint64_t cards_new_version(struct redis_cards *c);
 /* Keys: the kind, and what it is about as hash tag. */
 struct key card_key(enum card_kind kind, uint64_t id);
+/* What lies at a card's key; texts are copied into the arena. */
+enum card_state cards_read_post(struct redis_cards *c, struct str s, uint64_t id,
+                                struct post_card *out, struct arena *arena);
+bool cards_read_account(struct str s, uint64_t id, struct account_card *out, struct arena *arena);
 /* May nothing be believed that lies there? */
 bool cards_are_lost(struct redis_cards *c);
 
@@ -63,7 +67,7 @@ static inline bool card_is_owed(struct redis_cards *c, enum card_kind kind, uint
 
 /* ---- cards_write.c ---- */
 
-/* Writes what is owed, if it is time to try. Called before anything else is asked of Redis. */
+/* Writes pending changes, if it is time to try. Called before any other command to Redis. */
 void cards_pay(struct redis_cards *c);
 
 void redis_write(struct cards *base, const struct card_write *writes, size_t n);

@@ -1,5 +1,5 @@
-/* Writing cards: changes, and what readers fill in. How versions, tickets and pending go together
- * is told in cards.c.
+/* Writes cards: changes, and readers' fills. cards.c explains versions, tickets and pending
+ * changes.
  *
  * Everything goes through redis_write, many at a time: one trip carries all changes of a commit, or
  * all that a page has filled in. A change that finds its key owed is owed, too, and the key is
@@ -159,8 +159,13 @@ static struct pending_invalidation key_of_write(const struct card_write *w)
     case CARD_FORGET_POST:
     case CARD_POST_COUNTS:
         break;
-    case CARD_ATTACH_POST: /* of no key: fragments are not kept here */
+    case CARD_ATTACH_POST: /* of no key: fragments and groups are not kept here */
     case CARD_ATTACH_ACCOUNT:
+    case CARD_FILL_GROUP:
+    case CARD_FILL_MEMBERS:
+    case CARD_FORGET_GROUP:
+    case CARD_FORGET_MEMBER:
+    case CARD_FORGET_MEMBERS:
         return (struct pending_invalidation){0, CARD_POST, false};
     }
     return (struct pending_invalidation){w->id, CARD_POST, false};
@@ -208,6 +213,11 @@ static void queue_write(struct redis_cards *c, struct batch *b, const struct car
         break;
     case CARD_ATTACH_POST:
     case CARD_ATTACH_ACCOUNT:
+    case CARD_FILL_GROUP:
+    case CARD_FILL_MEMBERS:
+    case CARD_FORGET_GROUP:
+    case CARD_FORGET_MEMBER:
+    case CARD_FORGET_MEMBERS:
         break;
     }
 }

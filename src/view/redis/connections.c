@@ -2,21 +2,19 @@
  *
  * Nodes are numbered in the order of their appearance; the map holds a number for each slot and is
  * read without a lock. A number is given to another node only when all are taken and the cluster no
- * longer speaks of the old one; connections know whose they are. A map that is out of date is
- * no error: the node asked answers MOVED and the map learns.
+ * longer speaks of the old one; connections know whose they are. A map that is out of date is no
+ * error: the node asked answers MOVED and the map learns.
  *
  * A node that fails is asked again after a pause (50 ms, doubling to 1 s) and then by one thread
- * only: the others are told at once that it cannot be reached, so that a dead server costs nobody
- * more than its timeout.
+ * only: the other callers fail at once, so that a dead server costs one caller its timeout.
  *
- * Connections that the invalidation listener hears of are kept apart from the others: Redis has to
- * remember what is read over them, which writes and deliveries should not pay for. They are good
- * for one connection of the invalidation listener; when that has been replaced they are closed as
- * they come by. One that is closed while it is good takes its push messages along, so the
- * invalidation listener is told first.
+ * Tracked connections, whose reads the invalidation listener follows, are kept apart from the
+ * others: Redis has to remember the keys read over them, which writes and deliveries should not pay
+ * for. They belong to one connection of the listener; when that has been replaced they are closed
+ * at their next use. Closing a valid one loses its push messages, so the listener is told first.
  *
- * Reads never go to replicas, not even while a master is being replaced: a
- * replica may lag, and could show what was removed already. */
+ * Reads never go to replicas, not even while a master is being replaced: a replica may lag, and
+ * could show what was removed already. */
 #include "view/redis/connections.h"
 
 #include <pthread.h>
@@ -80,7 +78,7 @@ static enum kind kind_of(const struct connection *c)
     return c->tracking_id ? TRACKED : PLAIN;
 }
 
-/* Is what was read over it still heard of? The lock is held. */
+/* Does the listener still follow the reads of this connection? The lock is held. */
 static bool is_heard(const struct node *n, const struct connection *c)
 {
     return c->tracking_id &&
@@ -253,7 +251,7 @@ static bool be_tracked(const struct connections *l, redisContext *context, uint6
                              (const char *[]){"CLIENT", "TRACKING", "ON", "REDIRECT", id});
 }
 
-/* What is opened, and what came of it. */
+/* A connection to open, and the result. */
 struct opening {
     char host[URL_HOST_MAX];
     int port;
@@ -323,7 +321,7 @@ static int any_slot_of(struct connections *l, unsigned node)
     return -1;
 }
 
-/* The lock is held. 0: nobody hears from that node yet. */
+/* The lock is held. 0: the listener is not connected to that node yet. */
 static uint64_t tracking_id_of(struct connections *l, unsigned node)
 {
     struct node *n = &l->nodes[node];
@@ -451,8 +449,8 @@ static int learn_node(struct connections *l, const redisReply *r, unsigned asked
     return add_node(l, host, (int)r->element[1]->integer);
 }
 
-/* Entries: [first, last, master, replica…]. Whatever is malformed is passed over. Slots that nobody
- * serves keep their old node, which knows better by the time it is asked. */
+/* Entries: [first, last, master, replica…]. Malformed entries are skipped. Slots that no node
+ * serves keep their old node, which answers with the right one when asked. */
 static bool learn_map(struct connections *l, const redisReply *r, unsigned asked)
 {
     bool learned = false;

@@ -22,14 +22,14 @@ enum {
 struct connection {
     redisContext *context; /* of hiredis: the socket and the reader of replies */
     unsigned node, tenant;
-    uint64_t tracking_id; /* the invalidation listener's connection that hears of what is read here;
-                             0: nobody does */
+    uint64_t tracking_id; /* the invalidation listener's connection that follows the reads here;
+                             0: none */
     bool fresh;           /* opened for this caller: it did not come out of the pool */
     struct connection *next;
 };
 
-/* failover_wait_ms 0: the default. `w`: those who read for a trace get connections that this
- * invalidation listener hears of; NULL: nobody notes what is read. Asks nothing yet. */
+/* failover_wait_ms 0: the default. `w`: reads for a trace get connections that this invalidation
+ * listener follows; NULL: no traces. Connects to nothing yet. */
 struct connections *connections_new(const struct redis_url *url, int64_t failover_wait_ms,
                                     struct invalidation *w);
 void connections_free(struct connections *l);
@@ -58,7 +58,8 @@ int connections_moved(struct connections *l, unsigned from, uint16_t slot, struc
                       bool for_good);
 
 /* NULL: the node cannot be reached now. `tracked`: one with a tracking_id, if the invalidation
- * listener hears from that node already; otherwise it soon will, and this one is like any other. */
+ * listener is connected to that node already; otherwise it soon will be, and this connection is a
+ * plain one. */
 struct connection *connections_take(struct connections *l, unsigned node, bool tracked);
 void connections_give(struct connections *l, struct connection *c);
 /* The connection failed, or does not answer. A silent or unreachable node is left alone for a

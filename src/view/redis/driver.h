@@ -1,15 +1,15 @@
 /* The inside of the Redis views driver, shared by its files.
  *
- * An account's own things lie in its bucket's slot (keys.h). Two things belong to everybody:
+ * An account's own keys lie in its bucket's slot (keys.h). Two kinds are shared:
  *
- * Who is hidden. A page asks that about every author on it, and a hidden author must be out of
- * sight as soon as the change has returned, so nobody may remember the answer. Therefore the set is
+ * The hidden accounts. A page asks about every author on it, and a hidden author must be out of
+ * sight as soon as the change has returned, so no node may cache the answer. Therefore the set is
  * kept in copies, one for every 256 slots: a reader asks the copy next to the viewer's own keys,
  * mostly on the same node and in the same breath, and a change, which is rare, is written to all.
  * Each copy holds the member 0, too, as long as everything in its 256 slots is complete. When a
  * node of Redis loses its data these marks go along, and readers are sent to truth.
  *
- * When the latest walk over a part of somebody's followers began: one number. */
+ * The time at which the latest walk over a part of followers began: one number. */
 #pragma once
 
 #include <pthread.h>
@@ -54,7 +54,7 @@ struct redis_views {
     struct client client;
     size_t pull_cap;
     bool safe_pushes;               /* wait for the replica after each */
-    char store[STORE_TEXT_MAX + 1]; /* whose views these are; "": nobody asks */
+    char store[STORE_TEXT_MAX + 1]; /* the store that the views belong to; "": not checked */
     size_t copies;
     struct key hidden[COPIES_MAX], hidden_recent[COPIES_MAX];
 
@@ -67,7 +67,7 @@ struct redis_views {
     char masterships[COPIES_MAX][MASTERSHIP]; /* who answered at the last save, by copy */
 
     _Atomic bool suspect;
-    _Atomic uint64_t epoch_seen;        /* as it was when somebody looked last */
+    _Atomic uint64_t epoch_seen;        /* as of the last look */
     _Atomic uint64_t restarts_trusted;  /* up to this restart all was found complete */
     _Atomic uint32_t walked_at;         /* as far as this process knows, seconds */
     _Atomic int64_t tally[TALLY_PARTS]; /* not yet added to the numbers in Redis */
@@ -82,7 +82,7 @@ static inline bool is_lost(struct redis_views *r)
            connections_restarts(r->client.connections) != atomic_load(&r->restarts_trusted);
 }
 
-/* When the latest walk over a part of somebody's followers began, in seconds. */
+/* When the latest walk over a part of followers began, in seconds. */
 #define WALKED_KEY key_named("walked{fantail}")
 
 /* ---- views.c ---- */
@@ -100,7 +100,7 @@ enum err redis_set_epoch(struct redis_views *r, bool anew, uint64_t *epoch);
 
 /* ---- state.c ---- */
 
-/* Is it the store's own, or empty? Then it is from now on. ERR_CONFLICT: somebody else's. */
+/* Is it the store's own, or empty? Then it is from now on. ERR_CONFLICT: it holds other data. */
 enum err redis_own(struct redis_views *r);
 enum err redis_look(struct redis_views *r, unsigned how, bool *complete); /* is it all there? */
 enum err redis_clear(struct views *v);
@@ -160,18 +160,36 @@ extern const struct timelines_ops redis_timelines_ops;
 extern const struct inboxes_ops redis_inboxes_ops;
 
 enum err redis_apply(struct views *v, const struct view_change *changes, size_t n);
+/* Many follows at once: all name an event, or none does (a loader's). */
+enum err redis_add_follows(struct redis_views *r, const struct view_change *changes, size_t n);
 enum err redis_home(struct timelines *base, uint64_t viewer, uint64_t below, uint64_t *ids,
                     size_t max, size_t *n, uint64_t *floor);
 enum err redis_sweep(struct timelines *base, int64_t seen_before_ms, size_t max_accounts,
                      size_t *dropped, bool *wrapped);
+
+/* ---- home.c ---- */
+
+/* Answered by [[the newest ids], [head]]. */
+size_t queue_top(struct batch *b, uint64_t viewer, size_t max);
+/* Answered by {floor, {ids}}, or {}: no such list. */
+size_t queue_pull_list(struct redis_views *r, struct batch *b, uint64_t author, uint64_t below,
+                       size_t max);
+/* Sorts, keeps each id once and the newest `max`. Returns how many. */
+size_t sort_page(uint64_t *ids, size_t n, size_t max);
+
+static inline void raise_floor(const redisReply *r, uint64_t *floor)
+{
+    uint64_t found;
+    if (reply_id(r, &found) && found > *floor)
+        *floor = found;
+}
 
 /* ---- rebuild.c: rebuilding, of a timeline ('t') or an inbox ('i') ---- */
 
 enum { REBUILD_IDS = 3 };
 
 void rebuilds_init(struct redis_views *r);
-/* `ids`: what the end of a rebuild is told at last, REBUILD_IDS arguments; NULL: it has no
- * result. */
+/* `ids`: the last arguments of a rebuild's end, REBUILD_IDS of them; NULL: it has no result. */
 enum err rebuild_step(struct redis_views *r, uint64_t viewer, char part, enum view_rebuild step,
                       const struct arg *ids);
 /* Flushes a script about one account that says 0: there is none, 1: a conflict, or {numbers}: how
@@ -185,15 +203,15 @@ bool read_person(struct str person, char *state, uint64_t *seen);
 /* One page of an author's followers above `after`, in the order of ids. */
 size_t queue_followers(struct batch *b, uint64_t author, uint64_t after, size_t max);
 /* Is everything complete around the viewer, and who of these is hidden? */
-static inline void queue_hidden(struct redis_views *r, struct batch *b, uint64_t viewer,
-                                const uint64_t *authors, size_t n)
+static inline size_t queue_hidden(struct redis_views *r, struct batch *b, uint64_t viewer,
+                                  const uint64_t *authors, size_t n)
 {
-    batch_command(b, "SMISMEMBER", arg_key(hidden_near(r, viewer)), arg_text("0"),
-                  arg_numbers(authors, n));
+    return batch_command(b, "SMISMEMBER", arg_key(hidden_near(r, viewer)), arg_text("0"),
+                         arg_numbers(authors, n));
 }
 /* Which of the authors are in the viewer's set? */
-static inline void queue_members(struct batch *b, enum key_kind kind, uint64_t viewer,
-                                 const uint64_t *authors, size_t n)
+static inline size_t queue_members(struct batch *b, enum key_kind kind, uint64_t viewer,
+                                   const uint64_t *authors, size_t n)
 {
-    batch_command(b, "SMISMEMBER", arg_account(kind, viewer), arg_numbers(authors, n));
+    return batch_command(b, "SMISMEMBER", arg_account(kind, viewer), arg_numbers(authors, n));
 }

@@ -1,8 +1,7 @@
-/* The graph: walking an author's followers or a group's members, who is visible, who is next to
- * whom.
+/* The graph: walking an author's followers or a group's members, visibility, neighbours.
  *
  * Members are account ids. A walk goes by id; the last one met is the position, so that it stays
- * valid whoever comes or goes, and whichever process walks on. */
+ * valid when members come or go, and in any process. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,8 +54,8 @@ size_t queue_followers(struct batch *b, uint64_t author, uint64_t after, size_t 
                          arg_text("LIMIT"), arg_text("0"), arg_number(max));
 }
 
-/* ERR_UNAVAILABLE also when followers were lost and are not loaded yet: delivery has to wait.
- * Whoever has followers and is not among the people is a group. */
+/* ERR_UNAVAILABLE also when followers were lost and are not loaded yet: delivery has to wait. An id
+ * that has followers and is not among the people is a group. */
 static enum err read_followers(struct redis_views *r, struct batch *b, uint64_t author,
                                uint64_t after, uint64_t *ids, size_t max, size_t *n, bool *group)
 {
@@ -109,7 +108,7 @@ static enum err walk_on(struct redis_views *r, struct batch *b, struct audience_
     bool full = false, group;
     enum err e = note_walk(r, b, cursor);
     while (!e && !cursor->end && !full) {
-        size_t room = p->max - p->n + 1; /* one more tells whether this is the end */
+        size_t room = p->max - p->n + 1; /* one more shows whether this is the end */
         size_t least = filter.part == AUDIENCE_ALL ? 1 : READ_MIN;
         size_t ask = room < least ? least : room < READ_MAX ? room : READ_MAX, got;
         e = read_followers(r, b, p->author, cursor->after, chunk, ask, &got, &group);

@@ -1,6 +1,6 @@
 /* Reading a page of candidates.
  *
- * A page of somebody who follows nobody with a pull list is one trip to one node: the timeline, and
+ * A page of a person whose followees have no pull lists is one trip to one node: the timeline, and
  * the mark that says whether all is complete there. Pull lists are read in a second trip, from all
  * nodes at once, together with who of their authors is muted or hidden.
  *
@@ -25,8 +25,7 @@ enum { PULL_CHUNK = 256 };
     arg_number((below) > INT64_MAX ? 0 : id_score(below)),                                         \
         (below) > INT64_MAX ? arg_text("") : arg_id(below)
 
-/* Answered by [[ids], [head]]. */
-static size_t queue_top(struct batch *b, uint64_t viewer, size_t max)
+size_t queue_top(struct batch *b, uint64_t viewer, size_t max)
 {
     struct key timeline = key_of_account(KEY_TIMELINE, viewer);
     size_t command = batch_transaction(b, timeline.slot);
@@ -46,18 +45,11 @@ static size_t queue_home(struct redis_views *r, struct batch *b, uint64_t viewer
                         arg_number(r->views.cap));
 }
 
-static void queue_pull_list(struct redis_views *r, struct batch *b, uint64_t author, uint64_t below,
-                            size_t max)
+size_t queue_pull_list(struct redis_views *r, struct batch *b, uint64_t author, uint64_t below,
+                       size_t max)
 {
-    batch_script(b, SCRIPT_page, arg_account(KEY_PULL_LIST, author), ARG_BELOW(below),
-                 arg_number(max), arg_number(r->pull_cap));
-}
-
-static void raise_floor(const redisReply *r, uint64_t *floor)
-{
-    uint64_t found;
-    if (reply_id(r, &found) && found > *floor)
-        *floor = found;
+    return batch_script(b, SCRIPT_page, arg_account(KEY_PULL_LIST, author), ARG_BELOW(below),
+                        arg_number(max), arg_number(r->pull_cap));
 }
 
 static int by_falling_id(const void *a, const void *b)
@@ -66,8 +58,7 @@ static int by_falling_id(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* Sorts, keeps each id once and the newest `max`. */
-static size_t sort_page(uint64_t *ids, size_t n, size_t max)
+size_t sort_page(uint64_t *ids, size_t n, size_t max)
 {
     size_t kept = 0;
     qsort(ids, n, sizeof *ids, by_falling_id);
@@ -133,8 +124,8 @@ static enum err pull(struct redis_views *r, uint64_t viewer, const redisReply *p
     return e;
 }
 
-/* The first page without a script. *found: it was there; otherwise the script has to tell what is
- * the matter. */
+/* The first page without a script. *found: it was there; otherwise the script has to find out why.
+ */
 static enum err read_top(struct redis_views *r, uint64_t viewer, struct page *p, bool *found)
 {
     BORROWED struct batch *b = batch_borrow(&r->client);

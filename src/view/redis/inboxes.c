@@ -3,8 +3,8 @@
  * A push costs Redis one ZADD for each member: GT makes it a maximum, so nothing has to be read.
  * The score holds 53 bits of an activity, milliseconds and counter, without the node. Two groups
  * that spoke in the same millisecond on different nodes may therefore come in another order than
- * truth has them in, and a page must not end between them: whoever reads on from truth would miss
- * one. So a page ends between two milliseconds if it can. */
+ * truth has them in, and a page must not end between them: a reader that continues from truth would
+ * miss one. So a page ends between two milliseconds if it can. */
 #include "base/id.h"
 #include "view/redis/driver.h"
 
@@ -157,8 +157,6 @@ static enum err read_inbox(struct inboxes *base, uint64_t account, uint64_t belo
     size_t page = queue_page(b, account, below, max + 1);
     size_t complete = queue_complete(r, b, account);
     size_t known = queue_known(b, account);
-    if (batch_is_traced(b)) /* signal_invalidate() writes this key */
-        batch_command(b, "EXISTS", arg_account(KEY_INVALIDATED, account));
     enum err e = batch_flush(b, FLUSH_HURRY);
     if (!e && (is_lost(r) || !reply_is(b, complete, 1)))
         e = ERR_NEEDS_TRUTH;

@@ -1,16 +1,16 @@
-/* The invalidation listener: what was noted, and whether it is still so.
+/* The invalidation listener: traces, and whether they are still valid.
  *
- * Keys fall into places of a table by their hash. Each place counts the changes of keys in it that
- * were heard of. To note a key is to remember its place and the count there, before it is read; it
- * is the same as long as the count is. Two keys in one place cost a page now and then.
+ * Keys fall into places of a table by their hash. Each place counts the received changes of keys in
+ * it. To note a key is to remember its place and the count there, before it is read; it is the same
+ * as long as the count is. Two keys in one place cost a page now and then.
  *
  * The **generation** stands for everything at once: it changes when some push message may have been
  * missed (a connection was lost) or are not to be believed (a suspicion), and nothing noted in
- * another one is the same. It changes before the loss can be overlooked: whoever begins in the new
+ * another one is the same. It changes before the loss can be overlooked: a trace of the new
  * generation uses nothing of what was lost.
  *
  * A thread has one trace at a time, found through a thread-local variable: reads are many layers
- * below whoever keeps the page. How push messages arrive is told in invalidation_listener.c. */
+ * below the cache that keeps the page. invalidation_listener.c receives the push messages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,8 +29,8 @@ static uint32_t place_of(struct str key)
     return (uint32_t)hash_bytes(key.ptr, key.len) & (INVALIDATION_PLACES - 1);
 }
 
-/* The hash with everybody's last visit changes with every visit. Whatever else it says is also said
- * by the timelines: one that is dropped or made known is another key's change as well. */
+/* The hash with all last visits changes with every visit. Whatever else it says is also said by the
+ * timelines: one that is dropped or made known is another key's change as well. */
 static bool is_passed_over(struct str key)
 {
     return key.len >= 2 && key.ptr[0] == KEY_PEOPLE && key.ptr[1] == '{';
@@ -38,13 +38,18 @@ static bool is_passed_over(struct str key)
 
 /* ---- traces ---- */
 
-static void redis_begin(struct invalidation *base, struct read_trace *trace)
+static void redis_init(struct invalidation *base, struct read_trace *trace)
 {
     struct redis_invalidation *w = redis_invalidation_of(base);
-    CHECK(!current.invalidation);
     trace->generation = atomic_load(&w->generation); /* before the look at the suspicion */
     trace->whole = !atomic_load(&w->suspect);
     trace->count = 0;
+}
+
+static void redis_begin(struct invalidation *base, struct read_trace *trace)
+{
+    CHECK(!current.invalidation);
+    redis_init(base, trace);
     current.invalidation = base;
     current.trace = trace;
 }
@@ -52,9 +57,11 @@ static void redis_begin(struct invalidation *base, struct read_trace *trace)
 static void redis_end(struct invalidation *base, struct read_trace *trace)
 {
     struct redis_invalidation *w = redis_invalidation_of(base);
-    CHECK(current.invalidation == base && current.trace == trace);
     if (atomic_load(&w->generation) != trace->generation)
         trace->whole = false;
+    if (current.trace != trace)
+        return; /* nobody's own */
+    CHECK(current.invalidation == base);
     current.invalidation = NULL;
     current.trace = NULL;
 }
@@ -72,9 +79,14 @@ void invalidation_spoil(struct invalidation *w)
 
 void invalidation_note(struct invalidation *base, struct str key)
 {
+    if (invalidation_traces(base))
+        invalidation_note_in(base, current.trace, key);
+}
+
+void invalidation_note_in(struct invalidation *base, struct read_trace *t, struct str key)
+{
     struct redis_invalidation *w = redis_invalidation_of(base);
-    struct read_trace *t = current.trace;
-    if (!invalidation_traces(base) || is_passed_over(key))
+    if (!t->whole || is_passed_over(key))
         return;
     uint32_t place = place_of(key);
     for (unsigned i = 0; i < t->count; i++)
@@ -118,7 +130,7 @@ static bool redis_same(struct invalidation *base, uint64_t generation,
     return true;
 }
 
-/* Whoever sees the suspicion gone sees another generation than whatever was begun during it. */
+/* A reader that sees the suspicion gone sees another generation than traces begun during it. */
 static void redis_suspect(struct invalidation *base, bool on)
 {
     struct redis_invalidation *w = redis_invalidation_of(base);
@@ -154,6 +166,7 @@ static void redis_free(struct invalidation *base)
 }
 
 static const struct invalidation_ops redis_ops = {
+    .init = redis_init,
     .begin = redis_begin,
     .end = redis_end,
     .same = redis_same,

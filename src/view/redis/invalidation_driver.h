@@ -29,7 +29,7 @@ struct invalidation_peer {
     int slot;     /* that it served when it was wanted; -1: there are none */
     int fd;       /* closed by the listener alone; -1: no connection */
     bool failed;  /* to be closed */
-    bool awaited; /* owes the round trip an answer */
+    bool awaited; /* the round trip waits for its answer */
     char probe[PROBE_MAX];
     size_t probe_len;
     int64_t opened_at_ms, retry_at_ms, retry_after_ms;
@@ -55,7 +55,7 @@ struct redis_invalidation {
     int64_t began_at_ms;
     bool asleep;
     _Atomic bool stopping;
-    pthread_cond_t wish; /* somebody wants a connection */
+    pthread_cond_t wish; /* a connection is wanted */
 
     int epoll, wake;
     pthread_t listener, opener;
@@ -69,6 +69,6 @@ static inline struct redis_invalidation *redis_invalidation_of(struct invalidati
 /* ---- invalidation_listener.c ---- */
 
 void listener_start(struct redis_invalidation *w);
-/* Answers whoever still asks, and ends the threads. */
+/* Answers the callers that still wait, and ends the threads. */
 void listener_stop(struct redis_invalidation *w);
 void listener_ask(struct invalidation *base, struct invalidation_question *q);

@@ -1,29 +1,29 @@
-/* How the invalidation listener hears of changes, and knows that it has heard of all.
+/* How the invalidation listener receives changes, and knows that it has received all.
  *
- * Redis remembers for each connection with CLIENT TRACKING which keys it has read, and tells when
- * one of them is changed, once. Connections that a page is read over (connections.c opens them)
- * have that told to another one, the invalidation listener's connection to the same server, which
- * does nothing but listen (in RESP3: see push_message.c). What Redis 7.0 does was looked at: a key
- * counts as read also when it does not exist, when the command failed for its type, within MULTI,
- * and, if a script reads anything at all, all keys that were declared to the script.
+ * Redis remembers for each connection with CLIENT TRACKING which keys it has read, and reports once
+ * when one of them is changed. Connections that a page is read over (connections.c opens them)
+ * redirect these reports to another one, the invalidation listener's connection to the same server,
+ * which does nothing but listen (in RESP3: see push_message.c). In Redis 7.0 a key counts as read
+ * also when it does not exist, when the command failed for its type, within MULTI, and, if a script
+ * reads anything at all, all keys that were declared to the script.
  *
  * Servers send push messages in the order in which things happen, and answer what is asked on the
  * same connection after them. So a **round trip** is one question to every server; when all have
- * answered, every change made before the round trip began has been heard of. Who asks while one is
- * under way waits for the next: one round trip at a time, for all who asked before it. The first of
- * them sends it himself; the listener, a thread, reads the answers, tells those who asked, and
+ * answered, every change made before the round trip began has arrived. A caller that asks while one
+ * is under way waits for the next: one round trip at a time, for all callers before it. The first
+ * caller sends it itself; the listener, a thread, reads the answers, calls the callers back, and
  * sends the next.
  *
  * In a cluster the question is about a key: a master that has been replaced, or is cut off from the
  * others, answers a PING as ever while changes go elsewhere. It refuses the key, as it would have
- * refused whoever came to read the page.
+ * refused to read the page.
  *
- * Connections leave the set only together with the generation, so a round trip covers whatever a
- * trace of this generation may have been read from. A server that does not answer within
- * ROUND_TRIP_MS is given up. Somebody's question waits for two round trips at most, which is less
- * than INVALIDATION_ASK_MS.
+ * Connections leave the set only together with the generation, so a round trip covers every server
+ * that a trace of this generation may have been read from. The listener drops a server that does
+ * not answer within ROUND_TRIP_MS. A caller waits for two round trips at most, which is less than
+ * INVALIDATION_ASK_MS.
  *
- * Redis forgets what a connection has read when that connection is closed, and tells nobody. So the
+ * Redis silently forgets what a connection has read when that connection is closed. So the
  * connections that were read over are guarded: when the server closes one, the listener is woken,
  * and the generation changes. (The end of one connection and the answer on another have no order
  * between them on a network that loses packets. They do as long as none is lost, since the end is
@@ -51,8 +51,8 @@
 
 enum {
     ROUND_TRIP_MS = 400,
-    LOOK_EVERY_MS = 100, /* at the time, while somebody asks */
-    QUIET_MS = 1000,     /* nobody has asked for so long: the listener sleeps until it is woken */
+    LOOK_EVERY_MS = 100, /* at the time, while a caller waits */
+    QUIET_MS = 1000,     /* without a caller for this long the listener sleeps until it is woken */
     RETRY_FIRST_MS = 50,
     RETRY_LAST_MS = 1000,
     LASTING_MS = 5000, /* a connection that lived so long was a good one */
@@ -89,7 +89,7 @@ static struct invalidation_peer *find_peer(struct redis_invalidation *w, const c
     return NULL;
 }
 
-/* The lock is held. A place for one more: one that nobody reads from any more gives up its own. */
+/* The lock is held. A place for one more: an unused one gives way. */
 static struct invalidation_peer *add_peer(struct redis_invalidation *w)
 {
     struct invalidation_peer *p = NULL;
@@ -164,7 +164,7 @@ void invalidation_peer_refused(struct invalidation_peer *p, uint64_t id)
     pthread_mutex_unlock(&p->invalidation->lock);
 }
 
-/* Not for what can be read: whoever uses the connection does that. */
+/* Does not read from it: the user of the connection does that. */
 bool invalidation_guard(struct invalidation *base, int fd)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.ptr = &guard_tag};
@@ -188,7 +188,7 @@ static size_t write_probe(char probe[PROBE_MAX], int slot)
     return (size_t)snprintf(probe, PROBE_MAX, "*2\r\n$6\r\nEXISTS\r\n$%d\r\n%s\r\n", n, key);
 }
 
-/* Asks before anybody listens. True: that was answered, and not refused. */
+/* Asks before the listener does. True: it was answered, and not refused. */
 static bool ask_first(int fd, const char *text, size_t text_len)
 {
     char in[4096];
@@ -238,7 +238,7 @@ static void retry_later(struct invalidation_peer *p, int64_t now)
         p->retry_after_ms * 2 < RETRY_LAST_MS ? p->retry_after_ms * 2 : RETRY_LAST_MS;
 }
 
-/* The lock is held. Nobody reads over a connection with this id before the listener listens. */
+/* The lock is held. No page is read over a connection with this id before the listener listens. */
 static void install(struct redis_invalidation *w, struct invalidation_peer *p, int fd, uint64_t id)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = p};
@@ -284,13 +284,13 @@ static void *open_wanted(void *arg)
             (void)pthread_cond_timedwait(&w->wish, &w->lock, &until);
         } else {
             uint64_t id = 0;
-            p->opening = true; /* and wanted: nobody else touches it */
+            p->opening = true; /* and wanted: no other thread touches it */
             pthread_mutex_unlock(&w->lock);
             int fd = open_peer(w, p, &id);
             pthread_mutex_lock(&w->lock);
             p->opening = false;
             install(w, p, fd, id);
-            atomic_store(&p->wanted, false); /* who wants it still will say so again */
+            atomic_store(&p->wanted, false); /* a reader that still wants it asks again */
         }
     }
     pthread_mutex_unlock(&w->lock);
@@ -308,7 +308,7 @@ static void answer(struct invalidation_question *q, bool good)
     }
 }
 
-/* The lock is held. Sends all that wait on their way. False: there is nobody to ask. */
+/* The lock is held. Sends all that wait on their way. False: there is no server to ask. */
 static bool begin_round_trip(struct redis_invalidation *w)
 {
     w->flying = w->waiting;
@@ -367,7 +367,7 @@ static void take_answer(struct redis_invalidation *w, struct invalidation_peer *
     pthread_mutex_unlock(&w->lock);
 }
 
-/* False: it has nothing more to tell us. */
+/* False: the connection is done. */
 static bool take_push_message(struct redis_invalidation *w, struct invalidation_peer *p,
                               struct push_message *push_message, bool *all)
 {
@@ -418,7 +418,7 @@ static bool take_bytes(struct redis_invalidation *w, struct invalidation_peer *p
 static bool read_peer(struct redis_invalidation *w, struct invalidation_peer *p, bool *all)
 {
     pthread_mutex_lock(&w->lock);
-    int fd = p->fd; /* nobody else closes it */
+    int fd = p->fd; /* no other thread closes it */
     pthread_mutex_unlock(&w->lock);
     if (fd < 0)
         return true;
@@ -442,7 +442,7 @@ static bool read_peer(struct redis_invalidation *w, struct invalidation_peer *p,
     return true;
 }
 
-/* The lock is held. What is read from now on does not count on it; then the generation changes. */
+/* The lock is held. Later reads do not use it; then the generation changes. */
 static void close_peer(struct redis_invalidation *w, struct invalidation_peer *p)
 {
     int64_t now = now_ms();
@@ -465,8 +465,8 @@ static void close_peer(struct redis_invalidation *w, struct invalidation_peer *p
                  LOG_INT("port", p->port));
 }
 
-/* Closes what has failed or is silent, and ends the round trip if it is over: the losses first, so
- * that nobody is told that all is well before they count. */
+/* Closes failed and silent connections, and ends the round trip if it is over: the losses first, so
+ * that no caller gets a good answer before they count. */
 static void settle(struct redis_invalidation *w)
 {
     struct invalidation_question *told = NULL, *in_vain = NULL;
@@ -493,7 +493,7 @@ static void settle(struct redis_invalidation *w)
     answer(in_vain, false);
 }
 
-/* How long nothing can become due; -1: until somebody says so. */
+/* How long nothing can become due; -1: until woken. */
 static int patience_ms(struct redis_invalidation *w)
 {
     int64_t now = now_ms(), wait = LOOK_EVERY_MS;

@@ -10,19 +10,18 @@
 
 enum { SLOT_COUNT = 16384, BUCKETS = 4096, KEY_MAX = 40, ID_DIGITS = 19 };
 
-/* What is kept for an account. */
+/* The keys of an account. */
 enum key_kind {
     KEY_TIMELINE = 't',
     KEY_BUILDERS = 'b', /* rebuilds under way */
     KEY_INBOX = 'i',    /* its groups */
     KEY_INBOX_BUILDERS = 'j',
-    KEY_INVALIDATED = 'n', /* written when something changed that is in truth alone; short-lived */
-    KEY_FOLLOWED = 'f',    /* whom it follows */
-    KEY_MUTED = 'm',       /* whom it has muted */
-    KEY_PULLED = 'c',      /* whom of those to pull posts from; may hold too many */
-    KEY_FOLLOWERS = 'F',   /* who follows it, or is a member of it */
-    KEY_PULL_LIST = 'l',   /* its own posts that are pulled */
-    KEY_RECENT = 'r',      /* the latest events that changed its edges */
+    KEY_FOLLOWED = 'f',  /* its followees */
+    KEY_MUTED = 'm',     /* its mutes */
+    KEY_PULLED = 'c',    /* followees to pull posts from; may hold too many */
+    KEY_FOLLOWERS = 'F', /* who follows it, or is a member of it */
+    KEY_PULL_LIST = 'l', /* its own posts that are pulled */
+    KEY_RECENT = 'r',    /* the latest events that changed its edges */
     /* for a bucket */
     KEY_PEOPLE = 'p', /* account → state and last visit; groups are not in it */
     KEY_SPREAD = 'q', /* authors whose followers all know that there is a pull list */
@@ -30,8 +29,8 @@ enum key_kind {
 
 /* A number that lives and dies with everything else. */
 #define EPOCH_KEY key_named("epoch{fantail}")
-/* What nodes publish: a stream, cut off at its old end. Nodes of older versions know it, too. */
-#define SIGNAL_KEY key_named("news{fantail}")
+/* What nodes publish: a stream, cut off at its old end. */
+#define SIGNAL_KEY key_named("signals{fantail}")
 
 struct key {
     char text[KEY_MAX];

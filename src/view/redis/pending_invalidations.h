@@ -32,7 +32,7 @@ void pending_done(struct pending *d);
 
 void pending_add(struct pending *d, char kind, uint64_t id, bool gone);
 enum pending_kind pending_state(struct pending *d, char kind, uint64_t id);
-/* Some of what is owed, if it is time to try again and nobody else does. */
+/* Some pending invalidations, if it is time to try again and no other thread does. */
 size_t pending_due(struct pending *d, struct pending_invalidation *out, size_t max);
 /* These were paid. */
 void pending_remove(struct pending *d, const struct pending_invalidation *paid, size_t n);

@@ -13,7 +13,7 @@ enum push_message_kind {
     PUSH_ALL,     /* everything was taken away */
     PUSH_ANSWER,  /* of whatever kind */
     PUSH_REFUSAL, /* an error; `text` says which */
-    PUSH_OTHER,   /* told of something else */
+    PUSH_OTHER,   /* another kind of push message */
 };
 
 struct push_message {

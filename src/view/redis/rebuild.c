@@ -1,9 +1,9 @@
 /* Rebuilds of a timeline or an inbox.
  *
- * The first to begin makes a new **generation**; who begins while it lasts joins it, and everything
- * pushed since its beginning is collected. The generation lasts as long as one of its builders
- * does, at most REBUILD_KEEP_MS after the last one came: a process that died in the middle holds
- * nobody up. At the end the generation is handed in again, so that a builder who comes too late,
+ * The first to begin makes a new **generation**; later builders join it while it lasts, and
+ * everything pushed since its beginning is collected. The generation lasts as long as one of its
+ * builders does, at most REBUILD_KEEP_MS after the last one came: a process that died in the middle
+ * holds no other up. At the end a builder presents its generation, so that one that comes too late,
  * after the timeline was dropped and perhaps begun by others, installs nothing. The port hands out
  * no ticket for that; so this process remembers what it has begun. All of it is done by readers,
  * who do not wait for a server that is away. */
@@ -20,7 +20,7 @@ struct rebuild_of {
 struct rebuild {
     struct rebuild_of of; /* the key */
     size_t builders;
-    bool spoiled; /* whose end it is cannot be told: not all builders are of one generation */
+    bool spoiled; /* not all builders are of one generation: their ends cannot be matched */
     char generation[ID_DIGITS];
     int64_t until_ms;
 };
@@ -171,7 +171,7 @@ enum err rebuild_step(struct redis_views *r, uint64_t viewer, char part, enum vi
         e = ERR_CONFLICT;
     } else if (step == VIEW_REBUILD_END && !spoiled && !is_lost(r) && ids) {
         e = end(r, b, of, generation, ids);
-        if (!e && is_lost(r)) /* what was begun belonged to another state */
+        if (!e && is_lost(r)) /* the rebuild belonged to another state */
             e = ERR_CONFLICT;
     } else {
         e = give_up(r, b, of, generation);

@@ -12,8 +12,8 @@
  * after one. A server without replicas has nothing to wait for. One that comes back from its files
  * may have less than it had: it counts as having lost everything.
  *
- * Reads do not wait for a server that is known to be away: they fail at once, and whoever can read
- * truth does. Writes wait for a failover.
+ * Reads do not wait for a server that is known to be away: they fail at once, and readers fall back
+ * to truth. Writes wait for a failover.
  *
  * While a slot moves to another node, calls about the accounts in it wait for the end of that, at
  * most failover_wait_ms, and then fail: a script whose keys are partly here and partly there is
@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "port/cards.h"
 #include "port/invalidation.h"
+#include "port/page_source.h"
 #include "port/views.h"
 
 struct redis_config {
@@ -40,14 +41,16 @@ struct redis_config {
     int64_t card_life_ms;     /* how long a card is kept; 0: a day */
     bool safe_pushes;         /* a push returns when a replica has it, too; about half as fast */
     struct clock *clock;
-    struct invalidation *invalidation; /* NULL: nobody notes what is read */
+    struct invalidation *invalidation; /* NULL: no traces */
 };
 
-/* ERR_BAD_INPUT: the URL; ERR_UNAVAILABLE: nobody answers there; ERR_CONFLICT: it holds the views
- * of another store, or something else that is not ours. loaded_position is VIEWS_LASTING when what
- * was found is complete, and 0 when it has to be loaded from truth. */
+/* ERR_BAD_INPUT: the URL; ERR_UNAVAILABLE: no server answers there; ERR_CONFLICT: it holds the
+ * views of another store, or something else that is not ours. loaded_position is VIEWS_LASTING when
+ * what was found is complete, and 0 when it has to be loaded from truth. */
 enum err views_redis_open(const struct redis_config *config, struct views **out);
 enum err cards_redis_open(const struct redis_config *config, struct cards **out);
-/* Opened before the two above and freed after them; needs the URL alone. Nobody has to answer
- * there yet. */
+/* Reads first pages from these two. Freed before them. */
+struct page_source *page_source_redis_new(struct views *views, struct cards *cards);
+/* Opened before the two above and freed after them; needs the URL alone. The server need not answer
+ * yet. */
 enum err invalidation_redis_open(const struct redis_config *config, struct invalidation **out);

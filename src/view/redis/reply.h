@@ -36,7 +36,7 @@ static inline size_t reply_ids(const redisReply *r, uint64_t *ids, size_t max)
     return n;
 }
 
-/* Decimal account ids of an array, from its element `from` on; 0, nobody, for what is none. */
+/* Decimal account ids of an array, from its element `from` on; 0 for an element that is none. */
 static inline size_t reply_accounts(const redisReply *r, size_t from, uint64_t *accounts,
                                     size_t max)
 {

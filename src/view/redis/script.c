@@ -5,16 +5,16 @@
  * by id. At its bottom, scored -1, lies its **head**, one more member that says what the list is:
  *
  *     r<floor>                ready: complete above the floor (19 digits)
- *     b<floor><generation>    building: collects what is pushed until somebody ends the rebuild
+ *     b<floor><generation>    building: collects pushes until the rebuild ends
  *
  * So the state, the floor and the entries are one key and change in one act. A timeline that is
  * dropped is not a sorted set but the string "d": a plain ZADD to it fails, and a push needs no
  * script to find that out. A key that is missing, or a set without a head, was lost: it reads as
  * dropped.
  *
- * A push is a plain ZADD and may leave more than `cap` entries. What is above the cap is out of
- * sight at once: readers take the newest `cap`, and the newest entry below those is their floor.
- * The script `trim` makes that true on disk, as it were, every now and then.
+ * A push is a plain ZADD and may leave more than `cap` entries. Entries above the cap are hidden at
+ * once: readers take the newest `cap`, and the newest entry below those is their floor. The script
+ * `trim` removes them every now and then.
  *
  * An inbox is a sorted set, too: groups in 19 digits, scored by the latest event's 53 bits, with a
  * head whose floor is always 0. A group that was left while the inbox is built has score 0.
@@ -37,9 +37,26 @@
 #include "base/check.h"
 
 /* clang-format off */
-#define PRELUDE                                                                    \
+/* For scripts about many edges: each call makes its functions anew. */
+#define BASICS                                                                     \
     "local call = redis.call\n"                                                    \
     "local none = string.rep('0', 19)\n"                                           \
+    /* makes a list empty and complete, or dropped */                              \
+    "local function make(t, empty)\n"                                              \
+    "  call('DEL', t)\n"                                                           \
+    "  if empty then call('ZADD', t, -1, 'r' .. none)\n"                           \
+    "  else call('SET', t, 'd') end\n"                                             \
+    "end\n"                                                                        \
+    /* makes the account known; its timeline is dropped unless known to be empty */ \
+    "local function touch(p, t, id, seen, empty)\n"                                \
+    "  if call('HEXISTS', p, id) == 1 then return 0 end\n"                         \
+    "  call('HSET', p, id, (empty and 'a' or 'd') .. seen)\n"                      \
+    "  make(t, empty)\n"                                                           \
+    "  return 1\n"                                                                 \
+    "end\n"
+
+#define PRELUDE                                                                    \
+    BASICS                                                                         \
     /* the head of a list, or nil */                                               \
     "local function head(t)\n"                                                     \
     "  local s = redis.pcall('ZRANGE', t, 0, 0)[1]\n"                              \
@@ -113,19 +130,6 @@
     "  if part == 't' then t = on else i = on end\n"                               \
     "  return (t and (i and 'A' or 'a') or (i and 'D' or 'd')) .. person:sub(2)\n" \
     "end\n"                                                                        \
-    /* makes a list empty and complete, or dropped */                              \
-    "local function make(t, empty)\n"                                              \
-    "  call('DEL', t)\n"                                                           \
-    "  if empty then call('ZADD', t, -1, 'r' .. none)\n"                           \
-    "  else call('SET', t, 'd') end\n"                                             \
-    "end\n"                                                                        \
-    /* makes the account known; its timeline is dropped unless known to be empty */ \
-    "local function touch(p, t, id, seen, empty)\n"                                \
-    "  if call('HEXISTS', p, id) == 1 then return 0 end\n"                         \
-    "  call('HSET', p, id, (empty and 'a' or 'd') .. seen)\n"                      \
-    "  make(t, empty)\n"                                                           \
-    "  return 1\n"                                                                 \
-    "end\n"                                                                        \
     "local function put_to_sleep(p, t, id, part)\n"                                \
     "  local n = entries(t)\n"                                                     \
     "  call('SET', t, 'd')\n"                                                      \
@@ -183,6 +187,49 @@
     "if s:sub(1, 1) == 'r' then return {0} end\n"                                  \
     "if not known or s:sub(21) ~= ARGV[2] then return 1 end\n"
 
+/* ARGV[2…] into a set, except those that an event has changed. */
+#define LOADING                                                                    \
+    "local function load(set, recent, mark, how)\n"                                \
+    "  local known, add, n = call('EXISTS', recent) == 1, {}, 0\n"                 \
+    "  for i = 2, #ARGV do\n"                                                      \
+    "    if not (known and call('ZSCORE', recent, mark .. ARGV[i])) then\n"        \
+    "      if how == 'ZADD' then add[#add + 1] = '0' end\n"                        \
+    "      add[#add + 1] = ARGV[i]\n"                                              \
+    "    end\n"                                                                    \
+    "    if #add >= 1000 or (i == #ARGV and #add > 0) then\n"                      \
+    "      n = n + call(how, set, unpack(add))\n"                                  \
+    "      add = {}\n"                                                             \
+    "    end\n"                                                                    \
+    "  end\n"                                                                      \
+    "  return n\n"                                                                 \
+    "end\n"
+
+/* ARGV[3…]: event, member, … into a set, except those that a later event has changed; which
+ * event did is noted, as by late(). */
+#define ADDING                                                                     \
+    "local function add(set, recent, mark, how, keep)\n"                           \
+    "  local latest, members, marks = call('ZRANGE', recent, -1, -1, 'WITHSCORES')[2], {}, {}\n" \
+    "  latest = latest and tonumber(latest) or -1\n"                               \
+    "  for i = 3, #ARGV, 2 do\n"                                                   \
+    "    local event, member = ARGV[i], ARGV[i + 1]\n"                             \
+    "    local last = latest > tonumber(event) and call('ZSCORE', recent, mark .. member)\n" \
+    "    if not last or tonumber(last) <= tonumber(event) then\n"                  \
+    "      if how == 'ZADD' then members[#members + 1] = '0' end\n"                \
+    "      members[#members + 1] = member\n"                                       \
+    "      marks[#marks + 1] = event\n"                                            \
+    "      marks[#marks + 1] = mark .. member\n"                                   \
+    "    end\n"                                                                    \
+    "  end\n"                                                                      \
+    "  if #members == 0 then return 0 end\n"                                       \
+    "  call('ZADD', recent, unpack(marks))\n"                                      \
+    "  if call('ZCARD', recent) > 1000 then\n"                                     \
+    "    local oldest = tonumber(ARGV[#ARGV - 1]) - tonumber(keep) * 4096\n"       \
+    "    call('ZREMRANGEBYSCORE', recent, '-inf', string.format('%.0f', oldest))\n" \
+    "  end\n"                                                                      \
+    "  call('PEXPIRE', recent, keep)\n"                                            \
+    "  return call(how, set, unpack(members))\n"                                   \
+    "end\n"
+
 /* Scripts say how counts changed, as numbers in a fixed order; the driver adds them up. */
 static const char *const texts[SCRIPT_COUNT] = {
 
@@ -219,6 +266,31 @@ static const char *const texts[SCRIPT_COUNT] = {
     "if late(KEYS[4], 'b' .. ARGV[2], ARGV[4], ARGV[5]) then return {new, 0, pulled} end\n"
     "if ARGV[3] == '1' then return {new, call('ZADD', KEYS[3], 0, ARGV[2]), pulled} end\n"
     "return {new, -call('ZREM', KEYS[3], ARGV[2]), pulled}\n",
+
+/* Many edges of one account, of no event.
+ * KEYS people, timeline, followed, recent  ARGV id, followed…  → {new account?, added} */
+[SCRIPT_load_followed] = BASICS LOADING
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
+    "return {new, load(KEYS[3], KEYS[4], 'f', 'SADD')}\n",
+
+/* KEYS people, timeline, followers, recent, pull list  ARGV author, follower (19 digits)…
+ * → {new account?, added, has a pull list?} */
+[SCRIPT_load_followers] = BASICS LOADING
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
+    "return {new, load(KEYS[3], KEYS[4], 'b', 'ZADD'), call('EXISTS', KEYS[5])}\n",
+
+/* Many edges of one account, each with its event, at most 1000.
+ * KEYS people, timeline, followed, recent  ARGV id, keep, (event, followed)…
+ * → {new account?, added} */
+[SCRIPT_many_followed] = BASICS ADDING
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
+    "return {new, add(KEYS[3], KEYS[4], 'f', 'SADD', ARGV[2])}\n",
+
+/* KEYS people, timeline, followers, recent, pull list
+ * ARGV author, keep, (event, follower (19 digits))…  → {new account?, added, has a pull list?} */
+[SCRIPT_many_followers] = BASICS ADDING
+    "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
+    "return {new, add(KEYS[3], KEYS[4], 'b', 'ZADD', ARGV[2]), call('EXISTS', KEYS[5])}\n",
 
 /* KEYS people, timeline, inbox, recent  ARGV id, group, on, event, keep, activity
  * → {new account?, entries of a ready inbox} */
@@ -258,7 +330,7 @@ static const char *const texts[SCRIPT_COUNT] = {
     "return call(ARGV[2] == '1' and 'SADD' or 'SREM', KEYS[1], ARGV[1])\n",
 
 /* KEYS people, timeline, pull list, spread  ARGV id, ms, post, pull?, cap, pull cap
- * → {new account?, entries, new list?, must the followers be told?} */
+ * → {new account?, entries, new list?, must it be spread to the followers?} */
 [SCRIPT_posted] = PRELUDE
     "local new = touch(KEYS[1], KEYS[2], ARGV[1], '0', false)\n"
     "local added, lists, tell = 0, 0, 0\n"
@@ -358,7 +430,7 @@ static const char *const texts[SCRIPT_COUNT] = {
     "call('ZREMRANGEBYSCORE', t, 0, 0)\n"
     "return {call('ZCARD', t) - 1}\n",
 
-/* KEYS people, inbox  ARGV id: who is building will find no inbox, or another generation
+/* KEYS people, inbox  ARGV id: rebuilds under way will find no inbox, or another generation
  * → {dropped?, entries of a ready inbox} */
 [SCRIPT_inbox_drop] = PRELUDE
     "local person = call('HGET', KEYS[1], ARGV[1])\n"

@@ -12,6 +12,10 @@
     X(inbox_drop)                                                                                  \
     X(edge)                                                                                        \
     X(followed)                                                                                    \
+    X(load_followed)                                                                               \
+    X(load_followers)                                                                              \
+    X(many_followed)                                                                               \
+    X(many_followers)                                                                              \
     X(hide)                                                                                        \
     X(posted)                                                                                      \
     X(unposted)                                                                                    \

@@ -4,7 +4,7 @@
  *
  * A push is the hot path. It costs Redis one ZADD for each member: a dropped timeline is no sorted
  * set and refuses it, a post that is there already is counted as such by ZADD itself, and a post at
- * or below the floor is added below it, where nobody looks, until the next trim takes it out.
+ * or below the floor is added below it, where no read looks, until the next trim takes it out.
  * Trimming is left to one push in sixty-four, chosen by member and post: every timeline is trimmed
  * now and then, and no batch does more than its share. */
 #include "base/hash.h"

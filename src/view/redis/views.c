@@ -1,9 +1,9 @@
-/* The Redis views driver: opening, closing and counts. How it works is told in driver.h and
- * script.c. apply.c changes; graph.c, timelines.c and inboxes.c are the three ports; state.c knows
- * what Redis can be trusted with.
+/* The Redis views driver: opening, closing and counts. driver.h and script.c explain how it works.
+ * apply.c changes; graph.c, timelines.c and inboxes.c are the three ports; state.c knows what Redis
+ * can be trusted with.
  *
  * Counts are sums of differences. Scripts say what they changed, the process adds that up and hands
- * it to Redis once a second, and when somebody asks for the sum. A process that is killed takes a
+ * it to Redis once a second, and when a caller asks for the sum. A process that is killed takes a
  * moment's differences along, so these numbers are for looking at. */
 #include <stdlib.h>
 #include <string.h>
@@ -136,11 +136,19 @@ static void redis_stats(struct views *v, struct view_stats *out)
 
 /* ---- opening and closing ---- */
 
-/* Redis tells whoever has read a key that it was changed: readers trace what they read. */
+/* A node does not know who listens at the others: signals name all members. */
 static enum err redis_listen(struct views *v, uint64_t account, bool on)
 {
     (void)v, (void)account, (void)on;
     return OK;
+}
+
+static size_t redis_listening(struct views *v, const uint64_t *members, size_t n,
+                              uint64_t *accounts)
+{
+    (void)v;
+    memcpy(accounts, members, n * sizeof *accounts);
+    return n;
 }
 
 static void redis_free(struct views *v)
@@ -158,6 +166,7 @@ static void redis_free(struct views *v)
 static const struct views_ops redis_ops = {
     .apply = redis_apply,
     .listen = redis_listen,
+    .listening = redis_listening,
     .save = redis_save,
     .clear = redis_clear,
     .loaded = redis_loaded,
@@ -185,8 +194,8 @@ static void name_copies(struct redis_views *r)
     }
 }
 
-/* Positions are account ids and would stay valid; but who has lost everything should not go on in
- * the middle of a walk. So the epoch is a number that lives and dies with the data. */
+/* Positions are account ids and would stay valid; but after a loss of everything a walk should not
+ * continue in the middle. So the epoch is a number that lives and dies with the data. */
 enum err redis_set_epoch(struct redis_views *r, bool anew, uint64_t *epoch)
 {
     BORROWED struct batch *b = batch_borrow(&r->client);

@@ -208,7 +208,7 @@ static void keys_differ_by_either_word(void **state)
         ((struct value *)cache_claim(&c, 3, keys[i], 0))->until = i + 1;
     for (int i = 0; i < 4; i++)
         assert_int_equal(((struct value *)cache_find(&c, 3, keys[i]))->until, i + 1);
-    assert_null(cache_find(&c, 3, (const uint64_t[]){0, 0})); /* a free slot is nobody's */
+    assert_null(cache_find(&c, 3, (const uint64_t[]){0, 0})); /* a free slot has no key */
     assert_null(cache_find(&c, 3, (const uint64_t[]){3, 0}));
     cache_remove(&c, cache_find(&c, 3, keys[1]));
     assert_null(cache_find(&c, 3, keys[1]));

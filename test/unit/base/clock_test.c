@@ -198,7 +198,7 @@ static void test_a_follower_shows_its_base_until_it_hears(void **state)
     assert_int_equal(shows(&f), HERE - 5000);
     manual_clock_advance(&f.base, 10);
     assert_int_equal(shows(&f), HERE - 4990);
-    f.base.wall_ms += 86400000; /* somebody sets the clock here: nobody's matter any more */
+    f.base.wall_ms += 86400000; /* the clock here is set: it does not matter any more */
     assert_int_equal(shows(&f), HERE - 4990);
     assert_int_equal(clock_mono_us(&f.clock.clock), f.base.mono_us);
 }
@@ -228,7 +228,7 @@ static void test_a_follower_never_goes_back(void **state)
     assert_int_equal(shows(&f), THERE);
     manual_clock_advance(&f.base, 1000); /* half speed … */
     assert_int_equal(shows(&f), THERE + 500);
-    hears(&f, THERE); /* … also when it hears the same again */
+    hears(&f, THERE); /* … also when the same time comes again */
     assert_int_equal(shows(&f), THERE + 500);
     manual_clock_advance(&f.base, 1000); /* caught up */
     assert_int_equal(shows(&f), THERE + 1000);

@@ -114,7 +114,7 @@ static bool comes_to(const char *consumer, uint64_t actor, enum err expected)
 static void test_a_file_makes_deliveries_fail(void **state)
 {
     (void)state;
-    assert_int_equal(fault_asked("timelines", 7), OK); /* nobody asks for anything */
+    assert_int_equal(fault_asked("timelines", 7), OK); /* the file asks for nothing */
     setenv("FANTAIL_FAIL", fail_path, 1);
     assert_int_equal(fault_asked("timelines", 7), OK); /* no such file yet */
 

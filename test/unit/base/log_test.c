@@ -180,8 +180,8 @@ static void test_lines_of_threads_never_mix(void **state)
     assert_int_equal(count, THREADS * LINES);
 }
 
-/* A reader that stands still holds nobody up, and what was lost is counted. */
-static void test_a_full_pipe_stops_nobody(void **state)
+/* A reader that stands still holds no writer up, and lost lines are counted. */
+static void test_a_full_pipe_stops_no_writer(void **state)
 {
     (void)state;
     enum { LINES_SENT = 2000 };
@@ -224,7 +224,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_levels, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_hostile_values, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_lines_of_threads_never_mix, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_a_full_pipe_stops_nobody, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_full_pipe_stops_no_writer, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("base/log", tests, NULL, NULL);
 }

@@ -198,8 +198,8 @@ static void no_pattern_of_numbers_makes_long_runs(void **state)
     }
 }
 
-/* Whoever chooses long keys cannot know their places: they depend on the key of the process, not
- * on a mix that can be turned round. */
+/* A peer that chooses long keys cannot know their places: they depend on the key of the process,
+ * not on a mix that can be inverted. */
 static void long_keys_are_hashed_under_the_key_of_the_process(void **state)
 {
     (void)state;

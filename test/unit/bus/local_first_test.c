@@ -57,7 +57,7 @@ static void a_lane_is_kept_here_while_there_is_room(void **state)
 {
     (void)state;
     struct pair p = open_pair(LIMIT);
-    publish_many(p.bus, KEPT, 1, 3); /* nobody has said yet that it should be */
+    publish_many(p.bus, KEPT, 1, 3); /* holding is not on yet */
     assert_int_equal(holds(p.remote, KEPT), 3);
     bus_local_first_hold(p.bus, true);
     publish_many(p.bus, KEPT, 4, 10);

@@ -114,7 +114,7 @@ static void apply_acks(struct rabbitmq_lane *l, enum fate *fates, uint64_t sent)
         assert_in_range(delivery, 1, sent);
         assert_int_equal(fates[delivery], RELEASED);
         for (uint64_t d = multiple ? 1 : delivery; d <= delivery; d++) {
-            assert_int_not_equal(fates[d], UNACKED); /* somebody still works on that one */
+            assert_int_not_equal(fates[d], UNACKED); /* a taker still works on that one */
             fates[d] = GONE;
         }
     }

@@ -34,8 +34,8 @@ static void expect_reports(struct bus *b, uint64_t first, uint64_t last)
     }
 }
 
-/* One that has no workers hears them, too; what the first one held is the second one's, perhaps
- * after what it did not hold. */
+/* A node without workers gets them, too; what the first one held goes to the second, perhaps after
+ * what it did not hold. */
 static void a_quiet_lane_goes_from_one_listener_to_the_next(void **state)
 {
     struct place *p = *state;
@@ -128,7 +128,7 @@ static void listening_outlives_the_broker(void **state)
     broker_start();
     int64_t since_us = now_us();
     AWAIT(stats_of(b).reconnects == 2) {}
-    assert_true(now_us() - since_us < 3 * (int64_t)SECOND_US);
+    assert_true(now_us() - since_us < 15 * (int64_t)SECOND_US); /* on a busy machine, too */
     report(b, 11, 20);
     expect_reports(b, 11, 20);
     bus_free(b);

@@ -1,5 +1,5 @@
 /* A hook that waits: with one writer, COMMITs go on, answers wait for the hook, the order per key
- * holds, and stopping tells everything. Against a real server. */
+ * holds, and stopping runs the hook for everything. Against a real server. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -156,7 +156,7 @@ static void the_writer_does_not_wait_for_the_hook(void **state)
     AWAIT(committed(w) == 2);
     submit(w, &third, 300);
     AWAIT(committed(w) == 3);
-    submit(w, &quiet, 400); /* nothing is to be told of it */
+    submit(w, &quiet, 400); /* it needs no hook */
     AWAIT(quiet.done);
     assert_int_equal(quiet.result, OK);
     assert_false(first.done || second.done || third.done); /* no answer before the views know */
@@ -166,10 +166,10 @@ static void the_writer_does_not_wait_for_the_hook(void **state)
     assert_true(first.result == OK && second.result == OK && third.result == OK);
     assert_int_equal(w->told, 3);
     assert_true(w->actors[0] == 100 && w->actors[1] == 200 && w->actors[2] == 300);
-    assert_int_equal(w->calls, 2); /* what came meanwhile was told in one call */
+    assert_int_equal(w->calls, 2); /* groups that came meanwhile got one call */
 }
 
-/* Of one key the next COMMIT waits until the last one was told. */
+/* Of one key the next COMMIT waits for the hook of the last one. */
 static void one_key_is_committed_and_told_one_after_the_other(void **state)
 {
     struct world *w = *state;
@@ -207,8 +207,8 @@ static uint64_t apart(struct pg_keys *used, uint64_t id)
     }
 }
 
-/* More groups than there is room for: writers wait, nothing is lost, and everything is told once,
- * also when the store is stopped meanwhile. */
+/* More groups than there is room for: writers wait, nothing is lost, and the hook runs once for
+ * everything, also when the store is stopped meanwhile. */
 static void stopping_tells_everything(void **state)
 {
     struct world *w = *state;

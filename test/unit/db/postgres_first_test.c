@@ -28,7 +28,7 @@ struct world {
     struct id_gen ids;
     struct db *db;
     pthread_mutex_t lock;
-    uint64_t told[4096]; /* objects of the events, in the order the hook was told */
+    uint64_t told[4096]; /* objects of the events, in the order of the hook's calls */
     size_t told_count;
 };
 
@@ -274,9 +274,9 @@ static void first_statements_go_in_the_order_of_their_ids(void **state)
                      0);
 }
 
-/* One of a group fails, or does otherwise than it named: that costs the group a second run, and
- * nobody a row. */
-static void who_does_otherwise_harms_nobody(void **state)
+/* One of a group fails, or does otherwise than it named: that costs the group a second run, and no
+ * job a row. */
+static void a_job_that_does_otherwise_harms_no_other(void **state)
 {
     static const enum manner manners[] = {
         REFUSES, FAILS, DOES_NOTHING, FORGETS_TO_ASK, ASKS_FOR_ANOTHER, BEGINS_OTHERWISE};
@@ -429,7 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_group_is_one_transaction_told_in_order),
         CASE(first_statements_go_in_the_order_of_their_ids),
-        CASE(who_does_otherwise_harms_nobody),
+        CASE(a_job_that_does_otherwise_harms_no_other),
         CASE(a_lost_answer_to_a_groups_commit_is_looked_up),
         CASE(a_groups_commit_that_never_arrived_is_run_again),
         CASE(a_lost_answer_to_the_first_statements_is_no_loss),

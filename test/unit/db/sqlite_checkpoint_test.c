@@ -122,6 +122,101 @@ static void a_full_disk_during_a_checkpoint_loses_nothing(void **state)
                      1);
 }
 
+/* ---- slices ---- */
+
+enum { LARGE_LIMIT_BYTES = 16 << 20, SLICES_MIN = 4, SLICE_MAX_BYTES = 160 * 1024 };
+
+struct cut {
+    struct store *store;
+    _Atomic int64_t acknowledged;
+    _Atomic int slices;
+    int64_t promised[SLICES_MIN]; /* rows acknowledged when the copy was made */
+};
+
+/* What a power cut right after this write would leave: the file, and the log without its index. */
+static void copy_as_cut(void *ctx)
+{
+    struct cut *c = ctx;
+    int n = atomic_fetch_add(&c->slices, 1);
+    if (n >= SLICES_MIN)
+        return;
+    c->promised[n] = atomic_load(&c->acknowledged);
+    char command[500];
+    snprintf(command, sizeof command, "cp %s %s.cut%d && cp %s-wal %s.cut%d-wal", c->store->path,
+             c->store->path, n, c->store->path, c->store->path, n);
+    CHECK(system(command) == 0);
+}
+
+static void write_a_quarter(struct store *s, struct cut *c)
+{
+    memset(filler, 'x', sizeof filler);
+    s->config.wal_limit_bytes = LARGE_LIMIT_BYTES;
+    store_open(s);
+    (void)sqlite_disk_file_burst();
+    c->store = s;
+    sqlite_disk_on_file_slice(copy_as_cut, c);
+    for (int64_t id = 1; id < 20000 && atomic_load(&c->slices) <= 3 * SLICES_MIN; id++) {
+        assert_int_equal(write_rows(s, id, 1), OK);
+        atomic_store(&c->acknowledged, id);
+    }
+    sqlite_disk_on_file_slice(NULL, NULL);
+    assert_true(atomic_load(&c->slices) > 3 * SLICES_MIN);
+}
+
+/* The rest is longer than a pause must be, and a busy machine only makes it longer still. */
+static void a_pass_rests_between_slices(void **state)
+{
+    struct cut c = {.slices = SLICES_MIN}; /* no copies: they take their time, too */
+    write_a_quarter(*state, &c);
+    assert_in_range(sqlite_disk_file_burst(), 1, SLICE_MAX_BYTES);
+}
+
+static void a_power_cut_between_two_slices_loses_nothing(void **state)
+{
+    struct store *s = *state;
+    struct cut c = {0};
+    write_a_quarter(s, &c);
+    store_close(s);
+    char path[sizeof s->path];
+    memcpy(path, s->path, sizeof path);
+    for (int n = 0; n < SLICES_MIN; n++) {
+        snprintf(s->path, sizeof s->path, "%.80s.cut%d", path, n);
+        assert_int_equal(
+            store_ask_raw(s, "SELECT integrity_check = 'ok' FROM pragma_integrity_check"), 1);
+        assert_true(store_ask_raw(s, "SELECT count(*) FROM post_versions") >= c.promised[n]);
+    }
+    memcpy(s->path, path, sizeof path);
+    assert_true(c.promised[0] > 100); /* the round began when there was something to copy */
+}
+
+/* The end does not wait for the rests. */
+static void a_store_can_be_closed_within_a_round(void **state)
+{
+    struct cut c = {0};
+    write_a_quarter(*state, &c);
+    int64_t start_us = clock_mono_us(clock_system());
+    store_close(*state);
+    assert_true(clock_mono_us(clock_system()) - start_us < 5000000);
+    assert_int_equal(store_ask_raw(*state, "SELECT count(*) FROM post_versions"), c.acknowledged);
+}
+
+static void writes_are_timed_by_whether_they_met_a_checkpoint(void **state)
+{
+    struct store *s = *state;
+    struct db_stats stats;
+    s->config.wal_limit_bytes = LARGE_LIMIT_BYTES;
+    store_open(s);
+    assert_int_equal(write_rows(s, 1, 5), OK); /* too few for a round */
+    db_stats(s->db, &stats);
+    assert_int_equal(hist_count(stats.write_us), 5);
+    assert_int_equal(hist_count(stats.checkpoint_write_us), 0);
+    int64_t id = 6;
+    while (id < 3000 && hist_count(stats.checkpoint_write_us) == 0)
+        assert_int_equal(write_rows(s, id++, 1), OK);
+    assert_true(hist_count(stats.checkpoint_write_us) > 0);
+    assert_int_equal(hist_count(stats.write_us) + hist_count(stats.checkpoint_write_us), id - 1);
+}
+
 int main(void)
 {
     sqlite_disk_register();
@@ -131,6 +226,10 @@ int main(void)
         STORE_TEST(a_long_reader_holds_the_log_and_nothing_else),
         STORE_TEST(a_file_that_cannot_be_synced_is_fatal),
         STORE_TEST(a_full_disk_during_a_checkpoint_loses_nothing),
+        STORE_TEST(a_pass_rests_between_slices),
+        STORE_TEST(a_power_cut_between_two_slices_loses_nothing),
+        STORE_TEST(a_store_can_be_closed_within_a_round),
+        STORE_TEST(writes_are_timed_by_whether_they_met_a_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

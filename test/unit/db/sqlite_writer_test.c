@@ -9,7 +9,7 @@ struct write {
     size_t bytes;                         /* of the bio */
     enum err refuse_before, refuse_after; /* writing */
     int runs, dones;
-    int64_t heard; /* events that the hook had been told of when it was done */
+    int64_t heard; /* events that the hook had got when it was done */
     enum err result;
     sem_t *hold, *reached, finished;
 };
@@ -195,7 +195,7 @@ static void who_fails_before_writing_costs_the_others_nothing(void **state)
     expect_all_but(writes, OTHERS, 2, ERR_FORBIDDEN);
     for (size_t i = 0; i < OTHERS; i++)
         assert_int_equal(writes[i].runs, 1);
-    assert_int_equal(hook_calls, 1); /* of the whole group, before anybody hears of the end */
+    assert_int_equal(hook_calls, 1); /* of the whole group, before any done() */
     for (size_t i = 0; i < OTHERS; i++)
         assert_int_equal(writes[i].heard, OTHERS - 1);
     store_close(s);

@@ -55,7 +55,7 @@ static void following_oneself_and_the_unknown_is_refused(void **state)
     assert_int_equal(count_of("SELECT following_count FROM accounts WHERE id = $1", ada), 0);
 }
 
-static void following_the_suspended_and_the_deleted_finds_nobody(void **state)
+static void following_the_suspended_and_the_deleted_is_not_found(void **state)
 {
     (void)state;
     uint64_t bob = world_account(&w, "bob"), eve = world_account(&w, "eve");
@@ -110,7 +110,7 @@ static void a_block_ends_follows_both_ways_and_refuses_new_ones(void **state)
     assert_int_equal(act(ACT_FOLLOW, b, a, NULL), OK);
 }
 
-/* Follows of whoever is named that ended that way. */
+/* Follows of the account that ended that way. */
 static int64_t ended_as(uint64_t follower, enum follow_end how)
 {
     char pattern[100];
@@ -210,7 +210,7 @@ static void lists_hide_the_blocked_and_the_inactive(void **state)
     assert_int_equal(l.n, 1);
     assert_true(l.last == fans[3]);
     world_act(&w, ACT_RESTORE, 0, fans[2]);
-    l.viewer = 0; /* nobody logged in: nobody in a block with them */
+    l.viewer = 0; /* no caller: no blocks */
     l.limit = 3;
     assert_int_equal(db_read(w.db, read_list, &l, NULL), OK);
     assert_int_equal(l.n, 3);
@@ -305,7 +305,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(following_oneself_and_the_unknown_is_refused),
-        cmocka_unit_test(following_the_suspended_and_the_deleted_finds_nobody),
+        cmocka_unit_test(following_the_suspended_and_the_deleted_is_not_found),
         cmocka_unit_test(repeating_changes_and_emits_nothing),
         cmocka_unit_test(a_block_ends_follows_both_ways_and_refuses_new_ones),
         cmocka_unit_test(the_event_says_how_a_follow_ended),

@@ -20,7 +20,7 @@ static struct world w;
 static uint64_t people[PEOPLE], group, other;
 static struct inboxes_ops ops;
 static const struct inboxes_ops *real;
-static uint64_t failing; /* the handle of whose page fails; 0: nobody's */
+static uint64_t failing; /* the handle whose page fails; 0: none */
 static uint64_t pushes;  /* pages so far */
 
 static enum err push(struct inboxes *b, struct inbox_push *some, size_t count)
@@ -212,7 +212,7 @@ static void a_message_without_mentions_costs_their_lane_nothing(void **state)
 
 /* Pages of two: one of five fails. Neither the other pages of the message wait for it, nor the next
  * message, nor another group. */
-static void one_failing_page_holds_up_nobody_else(void **state)
+static void one_failing_page_holds_up_no_other(void **state)
 {
     (void)state;
     start(2, 0);
@@ -223,7 +223,7 @@ static void one_failing_page_holds_up_nobody_else(void **state)
     size_t without = 0;
     for (size_t i = 1; i < PEOPLE; i++)
         without += activity_of(i, group) != first;
-    assert_true(without >= 1 && without <= 2); /* the page, and nobody else */
+    assert_true(without >= 1 && without <= 2); /* the page, and no other */
     uint64_t second = message(group, 0, 0), third = message(other, 0, 0);
     work();
     without = 0;
@@ -266,7 +266,7 @@ static void several_messages_together_leave_the_latest(void **state)
     assert_int_equal(sink_inboxes(&env, calls, 4), ERR_UNAVAILABLE);
 }
 
-/* The active and the rest are two walks, and whoever was made just now is in both. */
+/* The active and the rest are two walks, and a new account is in both. */
 static void a_page_that_never_works_is_a_dead_letter_of_each_walk(void **state)
 {
     (void)state;
@@ -316,7 +316,7 @@ static enum err read_whole(struct tx *tx, void *arg)
     return e;
 }
 
-/* As a reader does it who comes back. */
+/* As a returning reader does. */
 static void come_back(size_t person)
 {
     struct inbox_entry whole[3] = {{.group = people[person]}};
@@ -333,7 +333,7 @@ static void the_cold_of_a_large_group_pull_and_see_no_difference(void **state)
         speak_to_the_cold(threshold);
         uint64_t at = (uint64_t)world_i64(&w, "SELECT last_id FROM groups WHERE id = $1",
                                           DB_ARGS(DB_I64(group)));
-        for (size_t i = 0; i < 4; i++) /* those who are here were pushed to, in each case */
+        for (size_t i = 0; i < 4; i++) /* active members were pushed to, in each case */
             assert_int_equal(activity_of(i, group), at);
         for (size_t i = 4; i < PEOPLE; i++) {
             assert_int_equal(activity_of(i, group), large ? UINT64_MAX : at);
@@ -369,7 +369,7 @@ int main(void)
         cmocka_unit_test(who_left_is_out_at_once_and_stays_out),
         cmocka_unit_test(mentions_go_first_and_do_not_run_ahead),
         cmocka_unit_test(a_message_without_mentions_costs_their_lane_nothing),
-        cmocka_unit_test(one_failing_page_holds_up_nobody_else),
+        cmocka_unit_test(one_failing_page_holds_up_no_other),
         cmocka_unit_test(several_messages_together_leave_the_latest),
         cmocka_unit_test(a_page_that_never_works_is_a_dead_letter_of_each_walk),
         cmocka_unit_test(the_cold_of_a_large_group_pull_and_see_no_difference),

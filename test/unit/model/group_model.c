@@ -1,5 +1,5 @@
-/* The rules are written a second time here, as plainly as can be: whoever is asked for something is
- * looked up, and what must be refused is refused in the order in which the model says it. */
+/* The rules a second time, as plainly as can be: each act looks up its people, and refuses in the
+ * order of the model. */
 #include "group_model.h"
 
 #include <setjmp.h>
@@ -89,7 +89,7 @@ int person_of(uint64_t id)
 
 /* ---- acts ---- */
 
-/* Mostly somebody who may do something there; `boss`: with a role. */
+/* Mostly a person who may act there; `boss`: with a role. */
 static int pick(const struct m_group *g, bool boss)
 {
     int fit[PEOPLE], n = 0;
@@ -118,22 +118,33 @@ struct str body_text(int body, char out[24])
     return (struct str){out, (size_t)snprintf(out, 24, "body-%d.", body)};
 }
 
+/* A message as the act has it; its texts and names are the caller's. */
+struct written {
+    char body[24], client[24];
+    uint64_t mentioned[PEOPLE];
+};
+
+static struct message_new message_of(const struct act *a, struct written *w)
+{
+    struct message_new in = {
+        .group = a->g->id, .author = place.people[a->who], .body = body_text(a->body, w->body)};
+    if (a->client >= 0)
+        in.client_id = (struct str){w->client, (size_t)snprintf(w->client, 24, "c%d", a->client)};
+    for (int i = 0; i < PEOPLE; i++) {
+        if (a->mentions & 1u << i)
+            w->mentioned[in.mention_count++] = place.people[i];
+    }
+    in.mentions = w->mentioned;
+    return in;
+}
+
 static enum err run_send(struct tx *tx, void *arg)
 {
     struct act *a = arg;
     struct arena arena;
     struct group_entry out;
-    char body[24], client[24];
-    uint64_t mentioned[PEOPLE];
-    struct message_new in = {
-        .group = a->g->id, .author = place.people[a->who], .body = body_text(a->body, body)};
-    if (a->client >= 0)
-        in.client_id = (struct str){client, (size_t)snprintf(client, 24, "c%d", a->client)};
-    for (int i = 0; i < PEOPLE; i++) {
-        if (a->mentions & 1u << i)
-            mentioned[in.mention_count++] = place.people[i];
-    }
-    in.mentions = mentioned;
+    struct written w;
+    struct message_new in = message_of(a, &w);
     arena_init(&arena);
     enum err e = message_send(tx, &in, &arena, &out, &a->repeated);
     if (!e)
@@ -142,49 +153,128 @@ static enum err run_send(struct tx *tx, void *arg)
     return e;
 }
 
-static void act_send(void)
+/* What was sent under the act's name before; NULL: nothing. */
+static struct m_entry *find_named(const struct act *a)
+{
+    struct m_entry *sent = NULL;
+    for (int s = 1; s <= a->g->seq && a->client >= 0; s++) {
+        if (a->g->log[s].client == a->client && a->g->log[s].author == a->who)
+            sent = &a->g->log[s];
+    }
+    return sent;
+}
+
+static unsigned members_of(const struct m_group *g)
+{
+    unsigned members = 0;
+    for (int i = 0; i < PEOPLE; i++)
+        members |= g->members[i].is ? 1u << i : 0;
+    return members;
+}
+
+static struct act plan_send(void)
 {
     struct m_group *g = &model[rand_below(&rnd, GROUPS)];
     struct act a = {.g = g,
                     .who = pick(g, false),
                     .client = rand_below(&rnd, 2) ? (int)rand_below(&rnd, CLIENT_IDS) : -1,
-                    .body = next_body,
+                    .body = next_body++,
                     .mentions = rand_below(&rnd, 3) ? 0 : (unsigned)rand_below(&rnd, 1u << PEOPLE)};
-    struct m_entry *sent = NULL;
-    for (int s = 1; s <= g->seq && a.client >= 0; s++) {
-        if (g->log[s].client == a.client && g->log[s].author == a.who)
-            sent = &g->log[s];
-    }
+    const struct m_entry *sent = find_named(&a);
     if (sent && rand_below(&rnd, 2))
         a.body = sent->sent_body;
-    unsigned members = 0;
-    for (int i = 0; i < PEOPLE; i++)
-        members |= g->members[i].is ? 1u << i : 0;
     if (rand_below(&rnd, 4))
-        a.mentions &= members;
+        a.mentions &= members_of(g);
+    return a;
+}
+
+static void note_sent(const struct act *a)
+{
+    struct m_group *g = a->g;
+    struct m_entry *e = m_append(g, ENTRY_MESSAGE, a->who);
+    e->body = e->sent_body = a->body;
+    e->client = a->client;
+    e->mentions = a->mentions;
+    g->last_seq = g->seq;
+    g->members[a->who].read = g->seq;
+    assert_int_equal(a->answer_seq, g->seq);
+}
+
+static void act_send(void)
+{
+    struct act a = plan_send();
+    const struct m_entry *sent = find_named(&a);
     enum err expected = OK;
-    if (!g->members[a.who].is)
+    if (!a.g->members[a.who].is)
         expected = ERR_NOT_FOUND;
     else if (sent && !sent->deleted && sent->sent_body != a.body)
         expected = ERR_INVALID;
-    else if (!sent && (a.mentions & ~members))
+    else if (!sent && (a.mentions & ~members_of(a.g)))
         expected = ERR_INVALID;
     group_place_write(&place, run_send, &a, expected);
     if (expected)
         return;
     assert_int_equal(a.repeated, sent != NULL);
-    if (sent) {
-        assert_int_equal(a.answer_seq, sent - g->log);
-        return;
+    if (sent)
+        assert_int_equal(a.answer_seq, sent - a.g->log);
+    else
+        note_sent(&a);
+}
+
+/* Several at once: what can go together goes, in order, without a gap; nothing happens to the
+ * others. */
+struct crowd {
+    struct act acts[SEND_MAX];
+    size_t n;
+    bool taken[SEND_MAX];
+};
+
+static enum err run_send_all(struct tx *tx, void *arg)
+{
+    struct crowd *c = arg;
+    struct arena arena;
+    struct written w[SEND_MAX];
+    struct message_new in[SEND_MAX];
+    struct group_entry out[SEND_MAX];
+    memset(c->taken, 0, sizeof c->taken);
+    for (size_t i = 0; i < c->n; i++)
+        in[i] = message_of(&c->acts[i], &w[i]);
+    arena_init(&arena);
+    enum err e = message_send_all(tx, in, c->n, &arena, out, c->taken);
+    for (size_t i = 0; i < c->n && !e; i++)
+        if (c->taken[i])
+            c->acts[i].answer_seq = out[i].seq;
+    arena_done(&arena);
+    return e;
+}
+
+static bool can_go(const struct crowd *c, size_t i)
+{
+    const struct act *a = &c->acts[i];
+    if (a->mentions || find_named(a) || !a->g->members[a->who].is)
+        return false;
+    for (size_t k = 0; k < i; k++) {
+        const struct act *b = &c->acts[k];
+        if (a->client >= 0 && b->client == a->client && b->who == a->who && b->g == a->g)
+            return false;
     }
-    next_body++;
-    struct m_entry *e = m_append(g, ENTRY_MESSAGE, a.who);
-    e->body = e->sent_body = a.body;
-    e->client = a.client;
-    e->mentions = a.mentions;
-    g->last_seq = g->seq;
-    g->members[a.who].read = g->seq;
-    assert_int_equal(a.answer_seq, g->seq);
+    return true;
+}
+
+static void act_send_many(void)
+{
+    struct crowd c = {.n = rand_below(&rnd, SEND_MAX + 1)};
+    bool expected[SEND_MAX] = {false};
+    for (size_t i = 0; i < c.n; i++)
+        c.acts[i] = plan_send();
+    for (size_t i = 0; i < c.n; i++)
+        expected[i] = can_go(&c, i);
+    group_place_write(&place, run_send_all, &c, OK);
+    for (size_t i = 0; i < c.n; i++) {
+        assert_int_equal(c.taken[i], expected[i]);
+        if (c.taken[i])
+            note_sent(&c.acts[i]);
+    }
 }
 
 static enum err run_edit(struct tx *tx, void *arg)
@@ -262,7 +352,7 @@ static enum err run_put(struct tx *tx, void *arg)
     return e;
 }
 
-/* What putting somebody leads to; applied to the model when it is allowed. */
+/* The outcome of adding a person; applied to the model when it is allowed. */
 static enum err m_put(struct act *a, int *outcome)
 {
     struct m_group *g = a->g;
@@ -478,8 +568,10 @@ void model_begin(void)
 void model_act(void)
 {
     uint64_t dice = rand_below(&rnd, 100);
-    if (dice < 40)
+    if (dice < 34)
         act_send();
+    else if (dice < 40)
+        act_send_many();
     else if (dice < 52)
         act_change(false);
     else if (dice < 62)

@@ -6,7 +6,7 @@
 #include "group_place.h"
 #include "model/group.h"
 
-enum { PEOPLE = 8, GROUPS = 3, ENTRIES_MAX = 1600, CLIENT_IDS = 40 };
+enum { PEOPLE = 8, GROUPS = 3, ENTRIES_MAX = 1600, CLIENT_IDS = 40, SEND_MAX = 8 };
 
 struct m_entry {
     int kind, author, subject, target, body, edited_seq, client, sent_body, role;

@@ -1,4 +1,4 @@
-/* A store of either driver for the tests of groups, and what its commit hook was told. */
+/* A store of either driver for the tests of groups, and the events of its commit hook. */
 #pragma once
 
 #include <stdbool.h>

@@ -22,6 +22,7 @@ static struct arena arena;
 static struct rand rnd;
 static uint64_t people[PEOPLE], handles[PEOPLE], groups[GROUPS_MAX];
 static size_t group_count;
+static uint64_t from_memory; /* pages */
 
 static int open_world(void **state)
 {
@@ -170,6 +171,31 @@ static enum err ask_oracle(struct tx *tx, void *arg)
                             o->activities, &o->n);
 }
 
+/* What was read just now is answered again without the store, or not at all. */
+static void assert_same_from_memory(uint64_t account, uint64_t below, bool archived, size_t limit,
+                                    const struct inbox_page *page)
+{
+    static struct inbox_page again;
+    enum err e =
+        inbox_page_read(w.views, w.cards, NULL, account, below, archived, limit, &arena, &again);
+    bool shared = w.views->remote || w.cards->shared;
+    if (e == ERR_NEEDS_TRUTH)
+        return;
+    assert_int_equal(e, OK);
+    assert_true(!shared && !archived);
+    from_memory++;
+    assert_int_equal(again.count, page->count);
+    assert_int_equal(again.next_below, page->next_below);
+    for (size_t i = 0; i < page->count; i++) {
+        const struct inbox_item *a = &again.items[i], *b = &page->items[i];
+        assert_int_equal(a->group.id, b->group.id);
+        assert_int_equal(a->position, b->position);
+        assert_int_equal(a->unread, b->unread);
+        assert_int_equal(a->group.seq, b->group.seq);
+        assert_int_equal(a->last.seq, b->last.seq);
+    }
+}
+
 static size_t read_all(uint64_t account, bool archived, size_t limit, uint64_t *out)
 {
     static struct inbox_page page;
@@ -177,7 +203,9 @@ static size_t read_all(uint64_t account, bool archived, size_t limit, uint64_t *
     size_t n = 0;
     do {
         assert_int_equal(
-            inbox_page_read(w.views, w.db, account, below, archived, limit, &arena, &page), OK);
+            inbox_page_read(w.views, w.cards, w.db, account, below, archived, limit, &arena, &page),
+            OK);
+        assert_same_from_memory(account, below, archived, limit, &page);
         assert_true(page.count <= limit && n + page.count <= GROUPS_MAX);
         assert_true(page.count == limit || page.next_below == 0);
         for (size_t i = 0; i < page.count; i++)
@@ -238,6 +266,8 @@ static void an_inbox_is_what_truth_says_when_all_is_delivered(void **state)
             assert_inboxes_are_exact();
         }
     }
+    if (!w.views->remote)
+        assert_true(from_memory > 10000); /* or the cards would keep little */
 }
 
 static void a_dropped_inbox_is_there_again_after_one_read(void **state)
@@ -301,8 +331,8 @@ static void a_group_that_speaks_between_two_pages_does_not_come_twice(void **sta
     manual_clock_advance(&w.clock, 10);
     uint64_t below = UINT64_MAX;
     for (int i = 7; i >= 0; i--) {
-        assert_int_equal(inbox_page_read(w.views, w.db, people[1], below, false, 1, &arena, &page),
-                         OK);
+        assert_int_equal(
+            inbox_page_read(w.views, w.cards, w.db, people[1], below, false, 1, &arena, &page), OK);
         assert_int_equal(page.count, 1);
         assert_int_equal(page.items[0].group.id, groups[i]);
         below = page.next_below;
@@ -317,7 +347,8 @@ static void an_account_that_the_views_do_not_know_is_read_from_truth(void **stat
 {
     (void)state;
     static struct inbox_page page;
-    assert_int_equal(inbox_page_read(w.views, w.db, 4711, UINT64_MAX, false, 5, &arena, &page), OK);
+    assert_int_equal(
+        inbox_page_read(w.views, w.cards, w.db, 4711, UINT64_MAX, false, 5, &arena, &page), OK);
     assert_int_equal(page.count, 0);
     if (!w.views->remote)
         return;

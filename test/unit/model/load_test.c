@@ -36,7 +36,7 @@ static int set_up(void **state)
     assert_int_equal(views_memory_open(&config, &f->views), OK);
     f->views->remote = true; /* in small slices */
     /* Group 1: 200 … 10249 joined with 1000 + themselves, nothing was said. Group 2: the first
-     * three of them, the last message is 5000; 201 has left. Group 3: nobody any more. */
+     * three of them, the last message is 5000; 201 has left. Group 3: no members any more. */
     plain_db_run(f->plain, "INSERT INTO groups (id, kind, name, created_by, member_count, last_id) "
                            "VALUES (1, 0, 'a', 200, 10050, 0), (2, 0, 'b', 200, 2, 5000), "
                            "(3, 0, 'c', 200, 0, 70)");

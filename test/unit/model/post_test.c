@@ -233,6 +233,14 @@ static void liking_twice_is_one_like(void **state)
     assert_int_equal(act(ACT_UNLIKE, bob, id), OK);
     assert_int_equal(number("SELECT like_count FROM posts WHERE id = $1", id), 1);
     assert_int_equal(w.events[EVENT_POST_UNLIKED], 1);
+    assert_int_equal(w.events[EVENT_LIKE_CREATED], 2);
+    assert_int_equal(w.events[EVENT_LIKE_REMOVED], 1);
+    /* One's own like concerns nobody else; bob's and its end concern ada. */
+    assert_int_equal(number("SELECT COUNT(*) FROM outbox WHERE type IN ('like.created', "
+                            "'like.removed') AND payload LIKE '%\"object\":\"' || $1 || "
+                            "'\",\"value\":0,\"subject\":%'",
+                            id),
+                     2);
 }
 
 /* ---- comments ---- */

@@ -1,4 +1,4 @@
-/* Rebuilds: what was wrong is right afterwards, what was right stays, and nobody notices meanwhile.
+/* Rebuilds: wrong views are right afterwards, right ones stay, and no reader notices meanwhile.
  *
  * There is no engine here: what it would do is done by the commit hook, so that the pipeline is
  * drained at every moment, and a test can leave out what it wants to be missing. */
@@ -270,10 +270,10 @@ static void what_is_missing_or_too_much_is_put_right(void **state)
     act(f, FOLLOW, cat, bob);
     act(f, POST, bob, 0);
     f->loses = true;
-    act(f, POST, bob, 0); /* reaches nobody */
+    act(f, POST, bob, 0); /* has no followers */
     f->loses = false;
     uint64_t gone = act(f, POST, bob, 0);
-    act(f, DELETE, bob, gone); /* stays in the timelines: nobody cleans up here */
+    act(f, DELETE, bob, gone); /* stays in the timelines: there is no clean-up here */
     assert_false(feed_is_right(f, ann));
     struct slice s = rebuild_all(f, REBUILD_TIMELINES);
     assert_true(s.end);
@@ -468,7 +468,7 @@ static void counters_are_counted_again(void **state)
     arena_init(&arena);
     cards_posts(f->cards, &posts[1], 1, &card, &found, &arena);
     assert_int_equal(found, CARD_FOUND);
-    assert_int_equal(card.like_count, 1); /* the caches heard of it */
+    assert_int_equal(card.like_count, 1); /* the caches got it */
     assert_int_equal(card.comment_count, 1);
     arena_done(&arena);
     assert_int_equal(rebuild_all(f, REBUILD_COUNTERS).changed, 0);

@@ -259,7 +259,7 @@ static void whatever_fails_the_feed_is_exact(void **state)
         }
     }
     build_wall();
-    wall.home = ERR_NOT_FOUND; /* an account that they have not heard of yet */
+    wall.home = ERR_NOT_FOUND; /* an account that they do not know yet */
     assert_feed_is_the_oracle(ada);
 }
 

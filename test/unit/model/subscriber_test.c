@@ -161,7 +161,7 @@ static void test_what_was_removed_is_said_and_never_passed_over(void **state)
     struct look l = look(second, 9);
     assert_int_equal(l.removed, second);
     assert_int_equal(l.oldest, third);
-    /* whoever had dealt with the last one removed has missed nothing */
+    /* a consumer that had processed the last removed one has missed nothing */
     assert_int_equal(save("there", second, false), OK);
     assert_int_equal(save("slow", first, false), ERR_GONE);
     assert_int_equal(save("new", 0, false), ERR_GONE);

@@ -280,13 +280,13 @@ static void inboxes_are_rebuilt(void **state)
     assert_int_equal(changed, 0);
 }
 
-/* The world's views, with somebody who acts at the worst moment: between the look at truth that
- * led to a repair and the repair itself. */
+/* The world's views, with an act at the worst moment: between the look at truth that led to a
+ * repair and the repair itself. */
 struct meddled {
     struct views views;
     enum act act;
     uint64_t who, what;
-    uint64_t reader, author; /* whom the act hides from whom */
+    uint64_t reader, author; /* hidden from each other by the act */
     bool acted;
 };
 

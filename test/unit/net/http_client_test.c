@@ -245,7 +245,7 @@ static void the_bodys_ceiling_is_kept(void **state)
     scripted_end(&s, c, 1);
 }
 
-static void nobody_there_is_null(void **state)
+static void an_absent_server_is_null(void **state)
 {
     (void)state;
     char why[200];
@@ -299,7 +299,7 @@ static void later_connects_with_the_first_call(void **state)
     struct http_client *c = http_client_later("127.0.0.1", s.port);
     assert_call(c, "POST", OK, 200, "hi");
     scripted_end(&s, c, 1);
-    c = http_client_later("127.0.0.1", s.port); /* nobody listens there any more */
+    c = http_client_later("127.0.0.1", s.port); /* no server listens there any more */
     assert_call(c, "POST", ERR_UNAVAILABLE, 0, "");
     http_client_free(c);
 }
@@ -314,7 +314,7 @@ int main(void)
         cmocka_unit_test(broken_answers_are_errors),
         cmocka_unit_test(silence_times_out),
         cmocka_unit_test(the_bodys_ceiling_is_kept),
-        cmocka_unit_test(nobody_there_is_null),
+        cmocka_unit_test(an_absent_server_is_null),
         cmocka_unit_test(headers_of_the_last_answer_are_kept),
         cmocka_unit_test(later_connects_with_the_first_call),
     };

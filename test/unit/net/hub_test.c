@@ -17,7 +17,7 @@ static const struct hub_config wide = {.streams_max = 100000, .person_max = 4};
 
 static struct stream *join(struct hub *h, uint64_t person)
 {
-    struct stream *s = stream_new(0, 0);
+    struct stream *s = stream_new(&encoding_sse, 0, 0);
     assert_int_equal(hub_join(h, person, s), OK);
     return s;
 }
@@ -44,11 +44,13 @@ static void assert_bytes(struct frame *f, const char *bytes)
 static void a_frame_as_bytes(void **state)
 {
     (void)state;
-    assert_bytes(frame_new(&(struct frame_text){
-                     .name = STR("message"), .id = UINT64_MAX, .data = STR("{\"seq\":1}")}),
+    assert_bytes(frame_new(&(struct frame_text){.name = STR("message"),
+                                                .id = UINT64_MAX,
+                                                .data = STR("{\"seq\":1}")},
+                           &encoding_sse),
                  "id: 18446744073709551615\nevent: message\ndata: {\"seq\":1}\n\n");
-    assert_bytes(frame_new(&(struct frame_text){.data = STR("x")}), "data: x\n\n");
-    assert_bytes(frame_new(&(struct frame_text){.name = STR("n"), .data = {0}}),
+    assert_bytes(frame_new(&(struct frame_text){.data = STR("x")}, &encoding_sse), "data: x\n\n");
+    assert_bytes(frame_new(&(struct frame_text){.name = STR("n"), .data = {0}}, &encoding_sse),
                  "event: n\ndata: \n\n");
     assert_bytes(frame_of_bytes(STR(":\n\n")), ":\n\n");
 }
@@ -94,10 +96,10 @@ static void limits(void **state)
     (void)state;
     const struct hub_config narrow = {.streams_max = 3, .person_max = 2};
     struct hub *h = hub_new(&narrow);
-    struct stream *a = join(h, 1), *b = join(h, 1), *c = stream_new(0, 0);
+    struct stream *a = join(h, 1), *b = join(h, 1), *c = stream_new(&encoding_sse, 0, 0);
     assert_int_equal(hub_join(h, 1, c), ERR_RATE_LIMITED);
     assert_int_equal(hub_join(h, 2, c), OK); /* a refusal leaves no trace */
-    struct stream *d = stream_new(0, 0);
+    struct stream *d = stream_new(&encoding_sse, 0, 0);
     assert_int_equal(hub_join(h, 3, d), ERR_OVERLOADED);
     assert_false(hub_has(h, 3));
     leave(h, a);
@@ -116,7 +118,7 @@ static void too_much_ends_a_stream_once(void **state)
 {
     (void)state;
     struct hub *h = hub_new(&wide);
-    struct stream *by_bytes = stream_new(100, 0);
+    struct stream *by_bytes = stream_new(&encoding_sse, 100, 0);
     assert_int_equal(hub_join(h, 1, by_bytes), OK);
     assert_int_equal(send_to(h, 1, STR("0123456789012345678901234567890123456789")), 1); /* 48 */
     assert_int_equal(send_to(h, 1, STR("01234567890123456789012345678901234567890123")), 1);
@@ -190,7 +192,7 @@ static void *come_and_go(void *arg)
     const struct frame_text text = {.kind = 1, .data = STR("x")};
     for (uint64_t i = 0; i < ROUNDS; i++) {
         uint64_t person = i % SHARED_PERSONS;
-        struct stream *s = stream_new(0, 0);
+        struct stream *s = stream_new(&encoding_sse, 0, 0);
         CHECK(hub_join(c->hub, person, s) == OK);
         CHECK(hub_has(c->hub, person));
         CHECK(hub_send(c->hub, &person, 1, &text) >= 1);

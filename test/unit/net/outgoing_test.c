@@ -140,7 +140,7 @@ static void test_many(void **state)
     assert_true(of_server.accepted <= 64); /* connections are kept */
 }
 
-/* A port that nobody listens on. */
+/* A port without a listener. */
 static uint16_t free_port(void)
 {
     uint16_t port = 0;
@@ -158,10 +158,10 @@ static void test_what_failures_are_called(void **state)
     heard_init(&h);
     send_to(free_port(), "/", STR("x"), PATIENCE_MS, &h);
     await(&h, 1);
-    assert_int_equal(h.e, ERR_UNAVAILABLE); /* nobody is there: it did not happen */
+    assert_int_equal(h.e, ERR_UNAVAILABLE); /* no server is there: it did not happen */
     send_to(http_server_port(server.server), "/hold", STR("x"), 200, &h);
     await(&h, 2);
-    assert_int_equal(h.e, ERR_UNKNOWN_COMMIT); /* it was sent, and nobody answered */
+    assert_int_equal(h.e, ERR_UNKNOWN_COMMIT); /* it was sent, and no answer came */
     send_to(http_server_port(server.server), "/close", STR("x"), PATIENCE_MS, &h);
     await(&h, 3);
     outgoing_send(client, &(struct outgoing_request){.method = "GET",
@@ -200,7 +200,7 @@ static void test_limits_and_the_end(void **state)
     send_to(port, "/echo", STR("x"), PATIENCE_MS, &refused);
     assert_int_equal(refused.count, 1);
     assert_int_equal(refused.e, ERR_OVERLOADED);
-    outgoing_free(client); /* what is under way ends, and nobody knows how */
+    outgoing_free(client); /* calls under way end with an unknown outcome */
     client = NULL;
     assert_int_equal(h.count, 2);
     assert_int_equal(h.e, ERR_UNKNOWN_COMMIT);

@@ -68,6 +68,44 @@ static void the_queue_is_bounded_and_in_order(void **state)
         assert_int_equal(order[i], i);
 }
 
+/* Takes three along and runs them. */
+static struct pool *taken_from;
+
+static void take_along(struct pool_task *task)
+{
+    struct pool_task *more[3];
+    (void)task;
+    size_t n = pool_take(taken_from, more, COUNT_OF(more));
+    assert_int_equal(n, 3);
+    assert_int_equal(pool_depth(taken_from), 2);
+    for (size_t i = 0; i < n; i++)
+        more[i]->run(more[i]);
+}
+
+static void a_task_takes_the_next_along(void **state)
+{
+    (void)state;
+    struct gate gate;
+    struct pool_task taker = {.run = take_along}, *none[1];
+    static struct numbered tasks[5];
+    gate_init(&gate);
+    order_len = 0;
+    taken_from = pool_new(1, 10, "step");
+    assert_int_equal(pool_take(taken_from, none, 1), 0);
+    assert_true(pool_submit(taken_from, &gate.task));
+    sem_wait(&gate.entered);
+    assert_true(pool_submit(taken_from, &taker));
+    for (int i = 0; i < 5; i++) {
+        tasks[i] = (struct numbered){.task.run = note_number, .number = i};
+        assert_true(pool_submit(taken_from, &tasks[i].task));
+    }
+    sem_post(&gate.open);
+    pool_free(taken_from);
+    assert_int_equal(order_len, 5); /* each once, in their order */
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(order[i], i);
+}
+
 static void tasks_run_side_by_side(void **state)
 {
     (void)state;
@@ -170,6 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_queue_is_bounded_and_in_order),
+        cmocka_unit_test(a_task_takes_the_next_along),
         cmocka_unit_test(tasks_run_side_by_side),
         cmocka_unit_test(every_task_runs_exactly_once),
         cmocka_unit_test(a_stopping_pool_takes_no_more),

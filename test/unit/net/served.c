@@ -36,6 +36,18 @@ static void echo(struct http_exchange *x)
     buf_str(&x->out, x->body);
 }
 
+/* Held answers are written only when they are sent. */
+static void complete(struct http_exchange *x)
+{
+    struct served *s = x->user;
+    char thread[16] = "";
+    pthread_getname_np(pthread_self(), thread, sizeof thread);
+    atomic_fetch_add(&s->completed, 1);
+    if (strncmp(thread, "http-", 5) == 0)
+        atomic_fetch_add(&s->completed_on_loop, 1);
+    echo(x);
+}
+
 static void run_later(struct pool_task *task)
 {
     struct http_exchange *x = CONTAINER_OF(task, struct later, task)->x;
@@ -136,8 +148,8 @@ void served_release(struct served *s)
     memcpy(held, s->held, sizeof held);
     pthread_mutex_unlock(&s->lock);
     for (size_t i = 0; i < n; i++) {
-        echo(held[i]);
-        http_answer(held[i]);
+        held[i]->user = s;
+        http_answer_by(held[i], complete);
     }
 }
 

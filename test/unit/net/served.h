@@ -10,6 +10,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/buf.h"
 #include "net/http.h"
@@ -25,6 +26,7 @@ struct served {
     pthread_cond_t changed;
     struct http_exchange *held[SERVED_HELD_MAX];
     size_t held_count;
+    _Atomic int completed, completed_on_loop; /* held answers that were written, and where */
 };
 
 void served_init(struct served *s); /* small loops count, default limits; change config, then: */

@@ -125,6 +125,40 @@ static void pipelining_while_one_is_in_flight_waits(void **state)
     close(fd);
 }
 
+static void a_held_answer_is_written_on_its_loop(void **state)
+{
+    struct served *s = *state;
+    int fd[4];
+    for (int i = 0; i < 4; i++) {
+        fd[i] = raw_connect(s);
+        raw_send(fd[i], STR("GET /hold HTTP/1.1\r\nHost: h\r\n\r\n"));
+        served_await_held(s, (size_t)i + 1);
+    }
+    close(fd[3]); /* whose answer nobody reads */
+    served_release(s);
+    for (int i = 0; i < 3; i++) {
+        assert_answer(fd[i], "GET /hold peer=127.0.0.1 control=0 body=");
+        close(fd[i]);
+    }
+    http_server_stop(s->server, 0);
+    assert_int_equal(s->completed, 4);
+    assert_int_equal(s->completed_on_loop, 4);
+}
+
+/* Whoever holds it may have something to end with it. */
+static void an_answer_that_comes_after_the_end_is_still_written(void **state)
+{
+    struct served *s = *state;
+    int fd = raw_connect(s);
+    raw_send(fd, STR("GET /hold HTTP/1.1\r\nHost: h\r\n\r\n"));
+    served_await_held(s, 1);
+    http_server_stop(s->server, 0);
+    served_release(s);
+    assert_int_equal(s->completed, 1);
+    assert_int_equal(s->completed_on_loop, 0);
+    close(fd);
+}
+
 static void a_request_may_come_byte_by_byte(void **state)
 {
     struct str bytes = STR("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
@@ -554,6 +588,8 @@ int main(void)
         SERVED(connections_are_kept),
         SERVED(pipelined_requests_are_answered_in_order),
         SERVED(pipelining_while_one_is_in_flight_waits),
+        SERVED(a_held_answer_is_written_on_its_loop),
+        SERVED(an_answer_that_comes_after_the_end_is_still_written),
         SERVED(a_request_may_come_byte_by_byte),
         SERVED(head_has_no_body_but_its_length),
         SERVED(http_1_0_and_close_are_honoured),

@@ -103,9 +103,9 @@ static void newer_events_take_the_place_of_older_ones(void **state)
     raw_send(fd, STR("GET /hold?person=7 HTTP/1.1\r\nHost: h\r\n\r\n"));
     served_await_held(&t.served, 1);
 
-    struct stream *s = stream_new(0, 0);
+    struct stream *s = stream_new(&encoding_sse, 0, 0);
     for (size_t i = 0; i < COUNT_OF(events); i++) {
-        struct frame *f = frame_new(&events[i]);
+        struct frame *f = frame_new(&events[i], &encoding_sse);
         assert_int_equal(stream_send(s, f), outcomes[i]);
         frame_unref(f);
     }
@@ -569,7 +569,7 @@ static void a_start_after_the_servers_end(void **state)
     int fd = raw_connect(&t.served);
     raw_send(fd, STR("GET /hold?person=1 HTTP/1.1\r\nHost: h\r\n\r\n"));
     served_await_held(&t.served, 1);
-    struct stream *s = stream_new(0, 0);
+    struct stream *s = stream_new(&encoding_sse, 0, 0);
     assert_int_equal(hub_join(t.hub, 1, s), OK);
     http_server_free(t.served.server);
     t.served.server = NULL;

@@ -32,10 +32,11 @@ static void open_stream(struct streamed *t, struct http_exchange *x)
     struct str text;
     uint64_t person = 0;
     CHECK(http_query(x, STR("person"), &text) && str_parse_u64(text, &person));
-    struct stream *s = stream_new(t->buffer_max, t->lifetime_ms);
+    struct stream *s = stream_new(&encoding_sse, t->buffer_max, t->lifetime_ms);
     enum err e = hub_join(t->hub, person, s);
     if (e == OK) {
-        struct frame *hello = frame_new(&(struct frame_text){.name = STR("hello"), .data = text});
+        struct frame *hello =
+            frame_new(&(struct frame_text){.name = STR("hello"), .data = text}, &encoding_sse);
         stream_send(s, hello);
         frame_unref(hello);
         buf_str(&x->out, STR(": first\n\n"));

@@ -1,4 +1,4 @@
-/* Who leads: two or three nodes with real engines over one store, a clock that is moved by hand,
+/* Leadership: two or three nodes with real engines over one store, a clock that is moved by hand,
  * and steps that the test calls. At no moment do two of them lead. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -131,7 +131,7 @@ static void a_leader_whose_beat_hangs_resigns_before_another_leads(void **state)
     p->hangs[0] = true;
     pass(p, LEASE_GIVE_UP_MS + TICK_MS);
     assert_false(leads(p, 0)); /* by time alone */
-    assert_false(leads(p, 1)); /* nobody could know yet */
+    assert_false(leads(p, 1)); /* no node could know yet */
     pass(p, LEASE_SILENCE_MS);
     assert_true(leads(p, 1));
     assert_int_equal(leadership_term(&p->nodes[1]), 2);
@@ -199,7 +199,7 @@ static void who_may_not_lead_gives_the_lease_back(void **state)
     assert_true(leads(p, 1));
     leadership_set_willing(&p->nodes[0], true);
     pass(p, 5000);
-    assert_true(leads(p, 1)); /* it is not taken away from anybody */
+    assert_true(leads(p, 1)); /* it is not taken from a holder */
 }
 
 static void a_restart_leads_again_in_a_new_term(void **state)
@@ -259,12 +259,12 @@ static void all_follow_the_leaders_lanes(void **state)
     assert_true(is_stopped(p, 1, LANE_CLEANUP));
     assert_int_equal(stats.lanes[LANE_SMALL].concurrency, 3);
     assert_int_equal(stats.lanes[LANE_SMALL].rate, 7);
-    p->hangs[0] = true; /* whoever leads next goes on with them */
+    p->hangs[0] = true; /* the next leader continues with them */
     pass(p, 6000);
     assert_true(leads(p, 1) && is_stopped(p, 1, LANE_CLEANUP));
 }
 
-static void other_versions_are_understood_or_name_nobody(void **state)
+static void other_versions_are_understood_or_name_no_leader(void **state)
 {
     struct place *p = *state;
     char address[CLUSTER_ADDRESS_MAX];
@@ -300,7 +300,7 @@ int main(void)
         CASE(an_end_leaves_the_lease_to_others),
         CASE(a_lost_reply_is_no_lease),
         CASE(all_follow_the_leaders_lanes),
-        CASE(other_versions_are_understood_or_name_nobody),
+        CASE(other_versions_are_understood_or_name_no_leader),
     };
     return cmocka_run_group_tests_name("node/leadership", tests, NULL, NULL);
 }

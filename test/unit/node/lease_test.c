@@ -1,5 +1,5 @@
-/* The lease: who gets it, who keeps it, who has lost it, and what the fence lets through. Time is
- * moved by hand; nodes are two structs over one store. */
+/* The lease: taking, keeping and losing it, and what the fence lets through. Time is moved by hand;
+ * nodes are two structs over one store. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -98,7 +98,7 @@ static void a_holder_that_renews_keeps_it(void **state)
     assert_true(lease_is_held(&f->a, now(f)));
 }
 
-static void a_silent_holder_gives_up_before_anybody_takes_it(void **state)
+static void a_silent_holder_gives_up_before_another_takes_it(void **state)
 {
     struct fixture *f = *state;
     take(f, &f->a);
@@ -153,7 +153,7 @@ static void of_two_watchers_one_wins(void **state)
     assert_false(lease_is_free(&f->a, now(f)));
 }
 
-/* … also when nobody ever held it. */
+/* … also when it was never held. */
 static void of_two_first_comers_one_wins(void **state)
 {
     struct fixture *f = *state;
@@ -259,7 +259,7 @@ static enum err try_fenced(struct fixture *f, uint64_t term)
 static void the_fence_lets_the_present_term_pass(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(try_fenced(f, 1), ERR_NO_LEADER); /* nobody ever held it */
+    assert_int_equal(try_fenced(f, 1), ERR_NO_LEADER); /* it was never held */
     take(f, &f->a);
     assert_int_equal(try_fenced(f, 1), OK);
     assert_int_equal(try_fenced(f, 2), ERR_NO_LEADER);
@@ -316,7 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(the_first_to_come_takes_it),
         CASE(a_holder_that_renews_keeps_it),
-        CASE(a_silent_holder_gives_up_before_anybody_takes_it),
+        CASE(a_silent_holder_gives_up_before_another_takes_it),
         CASE(silence_counts_from_the_last_movement_seen),
         CASE(of_two_watchers_one_wins),
         CASE(of_two_first_comers_one_wins),

@@ -1,6 +1,6 @@
 /* Two nodes of one store, with real engines and views in memory of their own, a clock that is moved
- * by hand, and steps that the test calls: numbers and reports, when the views are trusted, who is
- * quarantined, and who yields. */
+ * by hand, and steps that the test calls: numbers and reports, trust in the views, quarantine, and
+ * yielding. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -87,7 +87,7 @@ static bool is_connected(struct bus *b)
 static const struct invalidation_ops invalidation_table = {.suspect = suspect_kept};
 static const struct bus_ops bus_table = {.is_connected = is_connected};
 
-/* The time that somebody waits passes for all, and nobody beats meanwhile. */
+/* The time that a caller waits passes for all, and no node beats meanwhile. */
 static void pause_all(void *ctx, int64_t ms)
 {
     struct place *p = ctx;
@@ -258,11 +258,11 @@ static void views_are_trusted_only_for_a_while_after_a_look(void **state)
     assert_false(n->suspect);
 }
 
-static void after_a_loss_nobody_trusts_the_views(void **state)
+static void after_a_loss_no_node_trusts_the_views(void **state)
 {
     struct place *p = *state;
     pass(p, 1000);
-    p->nodes[0].rests = p->nodes[1].rests = true; /* the other node hears nothing of it */
+    p->nodes[0].rests = p->nodes[1].rests = true; /* the other node does not notice */
     membership_views_lost(&p->nodes[1].m);
     assert_in_range(p->paused_ms, MEMBER_SUSPECT_MS, MEMBER_SUSPECT_MS + 100);
     for (int i = 0; i < NODES; i++) {
@@ -359,7 +359,7 @@ static void who_alone_lacks_the_views_is_quarantined(void **state)
     assert_false(is_quarantined(p, 1));
 }
 
-static void when_nobody_has_them_nobody_is_quarantined(void **state)
+static void when_no_node_has_them_none_is_quarantined(void **state)
 {
     struct place *p = *state;
     pass(p, 2000);
@@ -384,7 +384,7 @@ static void who_cannot_beat_is_quarantined(void **state)
     assert_false(is_quarantined(p, 0) || is_quarantined(p, 1));
 }
 
-static void a_report_that_is_not_understood_quarantines_nobody(void **state)
+static void a_report_that_is_not_understood_quarantines_no_node(void **state)
 {
     struct place *p = *state;
     pass(p, 2000);
@@ -436,14 +436,14 @@ int main(void)
         CASE(each_has_a_number_and_keeps_it),
         CASE(each_knows_what_the_other_said),
         CASE(views_are_trusted_only_for_a_while_after_a_look),
-        CASE(after_a_loss_nobody_trusts_the_views),
+        CASE(after_a_loss_no_node_trusts_the_views),
         CASE(a_loss_is_told_however_long_it_takes),
         CASE(views_that_are_not_complete_are_loaded_by_the_leader),
         CASE(a_load_in_a_term_that_is_over_is_a_loss),
         CASE(who_alone_lacks_the_views_is_quarantined),
-        CASE(when_nobody_has_them_nobody_is_quarantined),
+        CASE(when_no_node_has_them_none_is_quarantined),
         CASE(who_cannot_beat_is_quarantined),
-        CASE(a_report_that_is_not_understood_quarantines_nobody),
+        CASE(a_report_that_is_not_understood_quarantines_no_node),
         CASE(a_leader_without_a_bus_yields_to_one_that_has_it),
         CASE(a_node_without_the_role_never_leads),
     };

@@ -1,4 +1,4 @@
-/* Numbers of nodes: who gets which, who keeps it, and whose is free. Time is moved by hand. */
+/* Numbers of nodes: taking, keeping and freeing them. Time is moved by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -102,7 +102,7 @@ static void a_restart_has_the_number_of_before(void **state)
     assert_int_equal(plain_db_ask(f->plain, "SELECT count(*) FROM nodes"), 2);
     assert_int_equal(plain_db_ask(f->plain, "SELECT roles FROM nodes WHERE number = 1"),
                      ROLE_RELAY);
-    /* the process of before, should it still be there, is told */
+    /* the earlier process, if it still runs, gets an error */
     assert_int_equal(node_beat(f->db, &a), ERR_CONFLICT);
     assert_int_equal(node_beat(f->db, &again), OK);
 }

@@ -1,4 +1,4 @@
-/* What nodes tell each other: it comes back as it was, the version before understands it and is
+/* Reports between nodes: they come back as they were, the version before understands them and is
  * understood, and no bytes do harm. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -189,7 +189,7 @@ static void lanes_that_do_not_fit_are_left_out(void **state)
         assert_false(heard.lanes[lane].known);
 }
 
-static void what_is_no_notice_names_nobody(void **state)
+static void a_malformed_notice_names_no_leader(void **state)
 {
     static const char *const wrong[] = {
         "",
@@ -222,8 +222,8 @@ static void what_is_no_notice_names_nobody(void **state)
     assert_false(leader_notice_decode(str_of(text), &heard));
 }
 
-/* Texts that were damaged at random: whatever is understood can be told again and means the same.
- */
+/* Texts that were damaged at random: whatever is understood can be written again and means the
+ * same. */
 static void no_bytes_do_harm(void **state)
 {
     (void)state;
@@ -272,7 +272,7 @@ int main(void)
         cmocka_unit_test(a_notice_comes_back),
         cmocka_unit_test(a_notice_of_the_version_before_is_understood),
         cmocka_unit_test(lanes_that_do_not_fit_are_left_out),
-        cmocka_unit_test(what_is_no_notice_names_nobody),
+        cmocka_unit_test(a_malformed_notice_names_no_leader),
         cmocka_unit_test(no_bytes_do_harm),
     };
     return cmocka_run_group_tests_name("node/peer", tests, NULL, NULL);

@@ -153,7 +153,8 @@ static void off_means_off(void **state)
     assert_int_equal(b.free_bytes, 0); /* seen, though: it is shown */
 }
 
-/* Whatever the file system says: writes fail, and those that are refused cannot tell when not. */
+/* Whatever the file system says: writes fail, and refused ones cannot show when the disk has room
+ * again. */
 static void a_commit_without_room_raises_the_level_for_a_while(void **state)
 {
     (void)state;
@@ -194,7 +195,7 @@ static void the_reserve_is_given_up_and_made_again(void **state)
     disk_room = 17 * MIB;
     assert_int_equal(overload_guard_look(&b, 0, false), 2);
     assert_int_equal(reserved_bytes(), 0);
-    /* What was given up is for deletes: it does not count as free and ends nothing. */
+    /* The released reserve is for deletes: it does not count as free and ends nothing. */
     assert_int_equal(overload_guard_look(&b, 0, false), 2);
     assert_int_equal(b.free_bytes, 17 * MIB);
     disk_room = 19 * MIB;

@@ -183,6 +183,41 @@ static void threads_get_their_niceness_alone(void **state)
     assert_int_equal(getpriority(PRIO_PROCESS, 0), own);
 }
 
+/* In µs; 0: this kernel has no slices of threads' own. */
+static int slice_us(void)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t slice_ns, deadline_ns, period_ns;
+    } now = {.size = sizeof now};
+    assert_int_equal(syscall(SYS_sched_getattr, 0, &now, sizeof now, 0), 0);
+    return (int)(now.slice_ns / 1000);
+}
+
+static int64_t note_slice(void *ctx)
+{
+    atomic_store((_Atomic int *)ctx, 1 + slice_us());
+    return INT64_MAX;
+}
+
+/* So that a thread which wakes up for a request need not wait for it. */
+static void a_nice_thread_has_a_long_slice(void **state)
+{
+    (void)state;
+    _Atomic int nice = 0, plain = 0;
+    struct runner *r = runner_new();
+    assert_true(runner_add(r, "nice", note_slice, &nice, 1, 5));
+    assert_true(runner_add(r, "plain", note_slice, &plain, 1, 0));
+    assert_true(await(&nice, 1) && await(&plain, 1));
+    end(r);
+    assert_int_equal(atomic_load(&plain) - 1, slice_us());
+    if (slice_us() > 0)
+        assert_int_equal(atomic_load(&nice) - 1, 100 * 1000);
+}
+
 static void stopping_does_not_wait_for_ever(void **state)
 {
     (void)state;
@@ -218,6 +253,7 @@ int main(void)
         cmocka_unit_test(a_step_is_called_when_due_and_not_before),
         cmocka_unit_test(a_step_that_is_due_runs_again_without_sleep),
         cmocka_unit_test(threads_get_their_niceness_alone),
+        cmocka_unit_test(a_nice_thread_has_a_long_slice),
         cmocka_unit_test(stopping_does_not_wait_for_ever),
         cmocka_unit_test(threads_have_a_limit),
     };

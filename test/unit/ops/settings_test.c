@@ -1,5 +1,4 @@
-/* The settings: where a value comes from, what it may be, and what somebody is told when it may
- * not. */
+/* The settings: where a value comes from, its bounds, and the message for a bad one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -60,7 +60,7 @@ static void a_small_audience_is_one_batch_in_the_small_lane(void **state)
     assert_int_equal(stats.lanes[LANE_ACTIVE].delivered, 0);
 }
 
-static void nobody_is_an_audience_too(void **state)
+static void an_empty_audience_is_one_too(void **state)
 {
     (void)state;
     world_engine(&w);
@@ -70,7 +70,7 @@ static void nobody_is_an_audience_too(void **state)
     assert_int_equal(engine_settled_through(w.engine), id);
 }
 
-static void a_large_audience_is_served_active_people_first_and_everybody_once(void **state)
+static void a_large_audience_is_served_active_people_first_and_all_once(void **state)
 {
     (void)state;
     w.followers[1] = 103;
@@ -118,7 +118,7 @@ static void the_cursor_carries_the_moment_of_the_split(void **state)
 
 /* Full lanes of large fan-outs: they wait in the small lane, moved once each, and small ones pass
  * by. */
-static void full_large_lanes_hold_nobody_up_and_lose_nothing(void **state)
+static void full_large_lanes_hold_no_other_up_and_lose_nothing(void **state)
 {
     (void)state;
     w.followers[1] = 41;
@@ -166,7 +166,7 @@ static void a_failed_page_is_repeated_alone(void **state)
 {
     (void)state;
     w.followers[1] = 40;
-    w.active_every = 0; /* one walk: REST has everybody */
+    w.active_every = 0; /* one walk: REST has all */
     w.before_sink = fail_page;
     fail_first = 9;
     fails_left = 3;
@@ -181,9 +181,9 @@ static void a_failed_page_is_repeated_alone(void **state)
     assert_int_equal(stats.lanes[LANE_REST].failed, 3);
 }
 
-/* Who follows changes while a page waits, so that its end no longer falls on the old spot:
- * everybody who followed all along is met. */
-static void a_repeated_page_misses_nobody_when_followers_come_and_go(void **state)
+/* The followers change while a page waits, so that its end no longer falls on the old spot: each
+ * that followed all along is met. */
+static void a_repeated_page_misses_no_follower_when_others_come_and_go(void **state)
 {
     (void)state;
     w.followers[1] = 120;
@@ -232,12 +232,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_small_audience_is_one_batch_in_the_small_lane),
-        TEST(nobody_is_an_audience_too),
-        TEST(a_large_audience_is_served_active_people_first_and_everybody_once),
+        TEST(an_empty_audience_is_one_too),
+        TEST(a_large_audience_is_served_active_people_first_and_all_once),
         TEST(the_cursor_carries_the_moment_of_the_split),
-        TEST(full_large_lanes_hold_nobody_up_and_lose_nothing),
+        TEST(full_large_lanes_hold_no_other_up_and_lose_nothing),
         TEST(a_failed_page_is_repeated_alone),
-        TEST(a_repeated_page_misses_nobody_when_followers_come_and_go),
+        TEST(a_repeated_page_misses_no_follower_when_others_come_and_go),
         TEST(a_view_that_fails_is_asked_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

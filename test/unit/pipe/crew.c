@@ -22,7 +22,7 @@ static enum err audience(void *ctx, uint64_t author, struct audience_cursor *cur
     const struct crew_node *node = ctx;
     uint64_t last = node->crew->followers[author];
     uint64_t handle = cursor->after + 1;
-    bool mine = cursor->part != AUDIENCE_ACTIVE; /* nobody was seen lately */
+    bool mine = cursor->part != AUDIENCE_ACTIVE; /* no member was active lately */
     for (*n = 0; mine && handle <= last && *n < max; handle++)
         members[(*n)++] = handle;
     cursor->after = mine ? handle - 1 : last;

@@ -1,7 +1,7 @@
 /* Some nodes for the engine's tests: each has an engine of its own over one store, one bus and
  * views that they share. Time is moved by hand, and one step runs at a time.
  *
- * The lease is a row that crew_lead writes: who leads is the test's decision. */
+ * The lease is a row that crew_lead writes: the test decides which node leads. */
 #pragma once
 
 #include "base/clock.h"
@@ -65,7 +65,7 @@ void crew_init(struct crew *c, struct bus *bus);
 void crew_done(struct crew *c);
 void crew_add(struct crew *c, int node);  /* starts it */
 void crew_kill(struct crew *c, int node); /* without a word */
-/* The node gets the lease, whoever had it, and leads. */
+/* The node gets the lease from any holder, and leads. */
 enum err crew_lead(struct crew *c, int node);
 
 uint64_t crew_commit(struct crew *c, enum event_type type, uint64_t actor);

@@ -261,7 +261,7 @@ static void an_entry_stays_for_its_retention(void **state)
     forget(10);
     assert_int_equal(claim("email", "first"), DEDUP_DONE);
     now_ms = start_ms + 6 * DAY;
-    assert_int_equal(look("email", "first"), DEDUP_DONE); /* until somebody forgets */
+    assert_int_equal(look("email", "first"), DEDUP_DONE); /* until it is forgotten */
     forget(10);
     assert_int_equal(look("email", "first"), DEDUP_NEW);
     now_ms = start_ms + 7 * DAY - 1;
@@ -299,7 +299,7 @@ static void old_entries_go_in_slices(void **state)
     assert_counts("email", 0, 1);
 }
 
-static void what_nobody_forgets_is_remembered(void **state)
+static void an_entry_stays_until_it_is_forgotten(void **state)
 {
     (void)state;
     char key[32];
@@ -625,9 +625,10 @@ static void dead_letters_for_ever_are_refused_only_where_dedup_is_used(void **st
     assert_int_equal(dedup_check_retention(NULL, 0, 35 * DAY, 0, 7 * DAY, why), OK);
     assert_int_equal(dedup_check_retention(with, 1, 35 * DAY, 0, 7 * DAY, why), ERR_INVALID);
     assert_string_equal(
-        why, "the duplicate memory of consumer 'email' (dedup-retention 35 days) is shorter than "
-             "dead letters are kept (retain-dead 0: until somebody decides): re-driving one could "
-             "repeat what was forgotten; set retain-dead to at most 35 days");
+        why,
+        "the duplicate memory of consumer 'email' (dedup-retention 35 days) is shorter than "
+        "dead letters are kept (retain-dead 0: until an operator decides): re-driving one could "
+        "repeat what was forgotten; set retain-dead to at most 35 days");
 }
 
 /* ---- plans: every statement that was run goes by a primary key ---- */
@@ -730,7 +731,7 @@ int main(void)
         TEST(keys_are_by_event_or_by_business),
         TEST(an_entry_stays_for_its_retention),
         TEST(old_entries_go_in_slices),
-        TEST(what_nobody_forgets_is_remembered),
+        TEST(an_entry_stays_until_it_is_forgotten),
         TEST(a_claim_that_is_rolled_back_does_no_harm),
         TEST(a_process_that_knows_nothing_claims_all_the_same),
         TEST(a_clock_that_goes_back_forgets_nothing),

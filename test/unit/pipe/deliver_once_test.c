@@ -31,7 +31,7 @@ static enum err send(struct sink_env *env, const struct event *e, const uint64_t
         return OK;
     }
     if (answer == ERR_UNKNOWN_COMMIT)
-        acts++; /* it did happen: only nobody heard of it */
+        acts++; /* it did happen: only the answer was lost */
     if (answer)
         return answer;
     acts++;
@@ -59,6 +59,13 @@ static void one_a_day(const struct event *e, uint64_t member, struct buf *out)
 {
     (void)member;
     buf_printf(out, "day:%llu", (unsigned long long)e->object);
+}
+
+/* Who takes a like back and likes again is known by both. */
+static void one_like(const struct event *e, uint64_t member, struct buf *out)
+{
+    (void)member;
+    buf_printf(out, "like:%llu:%llu", (unsigned long long)e->object, (unsigned long long)e->actor);
 }
 
 static const struct rule acting_rules[] = {
@@ -90,6 +97,17 @@ static const struct rule acting_rules[] = {
      .channel = "email",
      .dedup = DEDUP_BY_KEY,
      .business_key = one_a_day,
+     .priority = PRIORITY_NORMAL,
+     .late_means = ""},
+    {.consumer = "likes",
+     .on = EVENT_LIKE_CREATED,
+     .audience = TO_ACTOR,
+     .sink = send,
+     .lane = LANE_GRAPH,
+     .effect = EFFECT_OUTSIDE,
+     .channel = "email",
+     .dedup = DEDUP_BY_KEY,
+     .business_key = one_like,
      .priority = PRIORITY_NORMAL,
      .late_means = ""},
 };
@@ -209,6 +227,22 @@ static void two_events_of_one_business_key_act_once(void **state)
     assert_int_equal(stats_now().dedup_duplicates, 1);
 }
 
+static void liking_again_after_taking_it_back_acts_once(void **state)
+{
+    (void)state;
+    world_engine(&w);
+    world_commit(&w, EVENT_LIKE_CREATED, 1, 70);
+    world_commit(&w, EVENT_LIKE_REMOVED, 1, 70);
+    world_commit(&w, EVENT_LIKE_CREATED, 1, 70);
+    world_run(&w);
+    assert_int_equal(acts, 1);
+    assert_int_equal(stats_now().dedup_duplicates, 1);
+    world_commit(&w, EVENT_LIKE_CREATED, 2, 70); /* somebody else */
+    world_commit(&w, EVENT_LIKE_CREATED, 1, 71); /* something else */
+    world_run(&w);
+    assert_int_equal(acts, 3);
+}
+
 static void a_failed_act_gives_its_claim_back_and_is_retried(void **state)
 {
     (void)state;
@@ -224,7 +258,7 @@ static void a_failed_act_gives_its_claim_back_and_is_retried(void **state)
     assert_int_equal(remembered(true), 1);
 }
 
-/* Nobody knows whether it was sent: a person decides, nobody else. */
+/* The outcome is unknown: an operator decides. */
 static void an_unknown_outcome_is_a_dead_letter_at_once(void **state)
 {
     (void)state;
@@ -294,7 +328,7 @@ static void a_store_that_refuses_the_claim_means_no_act(void **state)
 }
 
 /* A rule that acted outside acts in truth since an upgrade, and the old claim was never confirmed:
- * still nobody knows. */
+ * the outcome is still unknown. */
 static void a_claim_that_was_never_confirmed_stops_an_act_in_truth_as_well(void **state)
 {
     (void)state;
@@ -469,6 +503,7 @@ int main(void)
         TEST(an_act_in_truth_whose_reply_is_lost_is_not_repeated),
         TEST(an_act_in_truth_that_fails_leaves_no_claim),
         TEST(two_events_of_one_business_key_act_once),
+        TEST(liking_again_after_taking_it_back_acts_once),
         TEST(a_failed_act_gives_its_claim_back_and_is_retried),
         TEST(an_unknown_outcome_is_a_dead_letter_at_once),
         TEST(an_operator_may_order_an_unknown_act_again),

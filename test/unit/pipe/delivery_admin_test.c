@@ -233,7 +233,7 @@ static void counts_are_by_consumer_type_and_lane(void **state)
     assert_string_equal(counts[1].lane, "graph");
     assert_int_equal(counts[1].states[DELIVERY_DEAD], 1);
     assert_int_equal(counts[1].states[DELIVERY_WAITING], 1);
-    assert_int_equal(counts[1].oldest_open, 0); /* the dead one is nobody's lateness … */
+    assert_int_equal(counts[1].oldest_open, 0); /* the dead one is not late … */
     assert_int_equal(counts[2].oldest_open, 11);
     c.max = 1;
     run(run_counts, &c);

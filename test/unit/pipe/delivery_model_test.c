@@ -30,7 +30,7 @@ static size_t found_count, before_count;
 static int64_t counts[CONSUMERS][DELIVERY_STATES][REASONS]; /* the table's, less the rows */
 static struct claim claims[CLAIMS];                         /* under way */
 static size_t claim_count;
-static unsigned owed[EVENTS][CONSUMERS][2]; /* segments that somebody still has to get */
+static unsigned owed[EVENTS][CONSUMERS][2]; /* segments still to be delivered */
 
 /* ---- the table ---- */
 
@@ -277,7 +277,7 @@ static void roll_page(struct delivery_record *b)
     }
 }
 
-/* What the page's delivery_record means for those who wait for it. */
+/* Applies the page's delivery_record to the model. */
 static void owe_page(const struct delivery_record *b)
 {
     struct row *r =
@@ -295,7 +295,7 @@ static void owe_page(const struct delivery_record *b)
         *o = 0;
 }
 
-/* A claim's end, or its progress, as the engine would tell it. */
+/* A claim's end, or its progress, as the engine would report it. */
 static void roll_outcome(struct delivery_record *b, struct claim *c)
 {
     size_t from = c->cursor.after / 100, end = c->until ? c->until / 100 : SEGMENTS;

@@ -322,7 +322,7 @@ static void later_ones_of_a_key_wait_behind_the_first(void **state)
     assert_int_equal(state_of(10), DELIVERY_DELAYED);
     assert_int_equal(state_of(11), DELIVERY_WAITING);
     assert_int_equal(state_of(12), DELIVERY_WAITING);
-    assert_int_equal(state_of(20), DELIVERY_DELAYED); /* nobody is ahead of it */
+    assert_int_equal(state_of(20), DELIVERY_DELAYED); /* none is ahead of it */
     struct claim c[4];
     assert_int_equal(claim(c, 4, EPOCH, NOW + 2000), 2);
     assert_int_equal(c[0].event.id, 20);
@@ -421,7 +421,7 @@ static void events_in_the_delivery_store_are_known(void **state)
     assert_string_equal(recorded[1].consumer, "mail");
 }
 
-/* ---- those nobody can try ---- */
+/* ---- claims without a rule ---- */
 
 static void a_claim_without_a_rule_is_buried(void **state)
 {
@@ -452,7 +452,7 @@ static void a_row_that_cannot_be_read_is_parked_and_comes_back(void **state)
     struct claim c[4];
     assert_int_equal(claim(c, 4, EPOCH, NOW + 2000), 0);
     assert_int_equal(state_of(10), DELIVERY_PARKED);
-    assert_int_equal(state_of(11), DELIVERY_DELAYED); /* an unreadable event holds up nobody */
+    assert_int_equal(state_of(11), DELIVERY_DELAYED); /* an unreadable event holds up no other */
     assert_int_equal(state_of(12), DELIVERY_DEAD);
     assert_int_equal(ask("SELECT reason = 'UNKNOWN_VERSION' FROM deliveries WHERE event_id = 10"),
                      1);

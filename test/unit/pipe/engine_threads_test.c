@@ -146,7 +146,7 @@ static void sleep_until(int64_t due_us, int who, uint64_t before)
 
 struct stepping {
     int64_t (*step)(struct engine *g);
-    int who; /* -1: nobody wakes it */
+    int who; /* -1: it is not woken */
 };
 
 static void *run_steps(void *arg)
@@ -337,7 +337,7 @@ static void all_threads_together_lose_and_double_nothing(void **state)
         w.followers[a] = a * 3; /* up to six pages of four */
     w.config.commit_queue_max = 64;
     w.config.watermark_every_ms = 100;
-    w.config.poll_every_ms = 3600 * 1000; /* who is not woken would sleep for long */
+    w.config.poll_every_ms = 3600 * 1000; /* a step that is not woken would sleep for long */
     w.config.lane_rate[LANE_CLEANUP] = 0;
     w.lane_limits[LANE_SMALL] = 100;
     w.lane_limits[LANE_GRAPH] = 50;
@@ -346,13 +346,11 @@ static void all_threads_together_lose_and_double_nothing(void **state)
     engine_on_wake(w.engine, wake, NULL);
 
     static const struct stepping steps[] = {
-        {engine_relay_step, ENGINE_RELAY},
-        {engine_recorder_step, ENGINE_RECORDER},
-        {engine_replay_step, ENGINE_REPLAYS},
-        {engine_watermark_step, -1},
-        {engine_sample_step, -1},
+        {engine_relay_step, ENGINE_RELAY},    {engine_recorder_step, ENGINE_RECORDER},
+        {engine_replay_step, ENGINE_REPLAYS}, {engine_truth_step, ENGINE_TRUTH},
+        {engine_watermark_step, -1},          {engine_sample_step, -1},
     };
-    static const struct stepping worker = {engine_worker_step, ENGINE_WORKERS};
+    static const struct stepping worker = {engine_views_step, ENGINE_VIEWS};
     pthread_t threads[COUNT_OF(steps) + WORKERS + 1];
     size_t n = 0;
     for (; n < COUNT_OF(steps); n++)

@@ -200,7 +200,7 @@ static void a_rule_may_have_its_own_target_and_a_replay_has_none(void **state)
     assert_int_equal(told[0].target_ms, 0); /* the older first */
     assert_string_equal(told[0].lane, "replay");
     assert_int_equal(told[1].target_ms, 60000);
-    assert_int_equal(h.worst_ms, 59000); /* a replay's age is nobody's lag */
+    assert_int_equal(h.worst_ms, 59000); /* a replay's age is no lag */
     assert_false(freshness_is_late(f));
     cells[0].oldest_age_ms = 60001;
     sample(cells, 2);

@@ -209,12 +209,12 @@ static void publish_some(struct inflight *f, struct model *m)
 {
     enum lane lane = (enum lane)rand_below(&m->r, LANE_COUNT);
     struct bus_message msg;
-    if (m->out_count == OUT_MAX || !inflight_take_ready(f, lane, 0, &msg))
+    if (m->out_count == OUT_MAX || !inflight_take_ready(f, lane, 0, UINT64_MAX, &msg))
         return;
     if (rand_below(&m->r, 5) == 0) { /* the lane was full: it comes first the next time */
         inflight_give_back(f, &msg);
         struct bus_message again;
-        assert_true(inflight_take_ready(f, lane, 0, &again));
+        assert_true(inflight_take_ready(f, lane, 0, UINT64_MAX, &again));
         assert_int_equal(again.event.id, msg.event.id);
         assert_int_equal(again.rule, msg.rule);
     }
@@ -364,7 +364,7 @@ static bool nothing_is_ready(void)
 {
     struct bus_message m;
     for (int lane = 0; lane < LANE_COUNT; lane++)
-        if (inflight_take_ready(&f, (enum lane)lane, 0, &m))
+        if (inflight_take_ready(&f, (enum lane)lane, 0, UINT64_MAX, &m))
             return false;
     return true;
 }
@@ -388,7 +388,7 @@ static struct bus_message begin_out(uint64_t id, enum event_type type, uint64_t 
     struct inflight_start s = start_of(id, type, actor);
     struct bus_message m;
     inflight_begin(&f, &s, 1, id);
-    assert_true(inflight_take_ready(&f, rules[s.rules[0]].lane, 100, &m));
+    assert_true(inflight_take_ready(&f, rules[s.rules[0]].lane, 100, UINT64_MAX, &m));
     return m;
 }
 
@@ -399,10 +399,10 @@ static void totals_and_time_are_told_when_the_last_work_item_is_done(void **stat
     s.started_us = 99;
     inflight_begin(&f, &s, 1, 7);
     struct bus_message m, active, rest;
-    assert_true(inflight_take_ready(&f, LANE_SMALL, 0, &m));
+    assert_true(inflight_take_ready(&f, LANE_SMALL, 0, UINT64_MAX, &m));
     inflight_split(&f, &m, 10, 20);
-    assert_true(inflight_take_ready(&f, LANE_ACTIVE, 0, &active));
-    assert_true(inflight_take_ready(&f, LANE_REST, 0, &rest));
+    assert_true(inflight_take_ready(&f, LANE_ACTIVE, 0, UINT64_MAX, &active));
+    assert_true(inflight_take_ready(&f, LANE_REST, 0, UINT64_MAX, &rest));
     assert_int_equal(active.cursor.active_since_ms, 10);
     assert_int_equal(rest.cursor.started_ms, 20);
     assert_false(leave(&f, &m, EXIT_DONE)); /* the first one is gone */
@@ -485,7 +485,7 @@ static void a_message_is_worked_on_by_one_at_a_time(void **state)
     assert_false(inflight_take_up(&f, &m));
 }
 
-static void a_ready_item_is_nobodys(void **state)
+static void a_ready_item_has_no_worker(void **state)
 {
     (void)state;
     struct bus_message m = begin_out(1, EVENT_FOLLOW_CREATED, 1);
@@ -493,11 +493,11 @@ static void a_ready_item_is_nobodys(void **state)
     inflight_give_back(&f, &m);
     assert_false(inflight_take_up(&f, &m));
     struct bus_message again;
-    assert_true(inflight_take_ready(&f, LANE_GRAPH, 0, &again));
+    assert_true(inflight_take_ready(&f, LANE_GRAPH, 0, UINT64_MAX, &again));
     assert_true(inflight_take_up(&f, &again));
 }
 
-/* The copy of a message may come when its slot is somebody else's, even of the same event. */
+/* The copy of a message may come when its slot has another owner, even of the same event. */
 static void a_slot_that_was_used_again_is_another(void **state)
 {
     (void)state;
@@ -506,7 +506,7 @@ static void a_slot_that_was_used_again_is_another(void **state)
     struct out_of_band_event out_of_band = {
         .kind = SLOT_RETRY, .owner = 77, .event = live.event, .tries = 1, .rule = FOLLOW};
     assert_int_equal(inflight_begin_out_of_band(&f, &out_of_band), OUT_OF_BAND_BEGUN);
-    assert_true(inflight_take_ready(&f, LANE_GRAPH, 0, &retry));
+    assert_true(inflight_take_ready(&f, LANE_GRAPH, 0, UINT64_MAX, &retry));
     assert_int_equal((uint32_t)retry.slot, (uint32_t)live.slot);
     assert_false(inflight_take_up(&f, &live));
     assert_false(leave(&f, &live, EXIT_DONE));
@@ -548,7 +548,7 @@ static void tries_count_anew_from_a_new_page(void **state)
         .rule = DELETE};
     assert_int_equal(inflight_begin_out_of_band(&f, &out_of_band), OUT_OF_BAND_BEGUN);
     struct bus_message m;
-    assert_true(inflight_take_ready(&f, LANE_CLEANUP, 0, &m));
+    assert_true(inflight_take_ready(&f, LANE_CLEANUP, 0, UINT64_MAX, &m));
     struct inflight_totals none = {0};
     assert_true(inflight_move(&f, &m, &m.cursor, &none, 0));
     assert_int_equal(inflight_slot(&f, (uint32_t)m.slot)->tries, 3);
@@ -651,15 +651,15 @@ static void a_replayed_event_waits_its_turn(void **state)
                                        .wanted = 1,
                                        .rules = on_follow};
     assert_int_equal(inflight_begin_out_of_band(&f, &replay), OUT_OF_BAND_BEGUN);
-    assert_false(inflight_take_ready(&f, LANE_REPLAY, 0, &m));
+    assert_false(inflight_take_ready(&f, LANE_REPLAY, 0, UINT64_MAX, &m));
     struct inflight_start later = start_of(10, EVENT_FOLLOW_CREATED, 1);
     inflight_begin(&f, &later, 1, 10);
     leave(&f, &live, EXIT_DONE);
-    assert_true(
-        inflight_take_ready(&f, LANE_REPLAY, 0, &m)); /* in its own lane, in the key's order */
-    assert_false(inflight_take_ready(&f, LANE_GRAPH, 0, &live));
+    assert_true(inflight_take_ready(&f, LANE_REPLAY, 0, UINT64_MAX,
+                                    &m)); /* in its own lane, in the key's order */
+    assert_false(inflight_take_ready(&f, LANE_GRAPH, 0, UINT64_MAX, &live));
     leave(&f, &m, EXIT_DONE);
-    assert_true(inflight_take_ready(&f, LANE_GRAPH, 0, &live));
+    assert_true(inflight_take_ready(&f, LANE_GRAPH, 0, UINT64_MAX, &live));
     assert_int_equal(live.event.id, 10);
     assert_int_equal(inflight_through(&f), 9); /* a replay has no say in the watermark */
 }
@@ -689,7 +689,7 @@ static void out_of_band_events_have_a_limit(void **state)
     assert_in_range(begun, 4096, 10000);
     assert_int_equal(begin_retry(begun + 1, begun + 1), OUT_OF_BAND_FULL);
     struct bus_message m;
-    assert_true(inflight_take_ready(&f, LANE_GRAPH, 0, &m));
+    assert_true(inflight_take_ready(&f, LANE_GRAPH, 0, UINT64_MAX, &m));
     leave(&f, &m, EXIT_DONE);
     assert_int_equal(begin_retry(begun + 1, begun + 1), OUT_OF_BAND_BEGUN);
 }
@@ -727,7 +727,7 @@ int main(void)
         TEST(a_full_inflight_set_says_when_a_seat_is_free),
         TEST(an_unreadable_event_is_held_at_once),
         TEST(a_message_is_worked_on_by_one_at_a_time),
-        TEST(a_ready_item_is_nobodys),
+        TEST(a_ready_item_has_no_worker),
         TEST(a_slot_that_was_used_again_is_another),
         TEST(a_work_item_that_moved_has_another_name),
         TEST(tries_count_anew_from_a_new_page),

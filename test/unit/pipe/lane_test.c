@@ -22,7 +22,7 @@ static void places_are_limited(void **state)
     assert_true(lane_gate_leave(&gate, 8));
     assert_int_equal(lane_gate_enter(&gate, 0, 1, &due), 1);
     assert_true(lane_gate_leave(&gate, 0));
-    assert_false(lane_gate_leave(&gate, 0)); /* was not full: nobody waits */
+    assert_false(lane_gate_leave(&gate, 0)); /* was not full: no worker waits */
     lane_gate_done(&gate);
 }
 

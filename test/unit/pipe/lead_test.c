@@ -11,7 +11,7 @@
 #include "lossy_bus.h"
 
 static struct crew c;
-static int failing_node; /* whose sinks fail; -1: nobody's */
+static int failing_node; /* the node whose sinks fail; -1: none */
 
 static int set_up(void **state)
 {
@@ -66,9 +66,9 @@ static uint64_t waiting_on(uint16_t lane)
     return stats.ready + stats.delayed + stats.taken;
 }
 
-/* ---- who leads ---- */
+/* ---- leading ---- */
 
-static void nobody_leads_and_nothing_happens(void **state)
+static void without_a_leader_nothing_happens(void **state)
 {
     (void)state;
     c.followers[1] = 3;
@@ -149,7 +149,7 @@ static void followers_work_and_report(void **state)
     uint64_t post = crew_commit(&c, EVENT_POST_CREATED, 1);
     uint64_t follow = crew_commit(&c, EVENT_FOLLOW_CREATED, 3);
     for (int i = 0; i < 60; i++) {
-        crew_relay(&c, 0); /* it publishes and hears, and works on nothing itself */
+        crew_relay(&c, 0); /* it publishes and takes reports, and works on nothing itself */
         crew_work(&c, 1 + i % 2);
         manual_clock_advance(&c.clock, 1);
     }
@@ -165,7 +165,7 @@ static void followers_work_and_report(void **state)
     assert_int_equal(stats_of(1).lanes[LANE_REST].own.delivered +
                          stats_of(2).lanes[LANE_REST].own.delivered,
                      22);
-    assert_true(stats.reports > 8); /* pages, each told of before and after; split; again */
+    assert_true(stats.reports > 8); /* pages, each reported before and after; split; again */
     assert_int_equal(stats.reports_unmatched, 0);
     assert_true(engine_quiet(engine_of(0)));
     crew_run(&c, 1, 1100);
@@ -262,8 +262,8 @@ static void a_lost_report_is_a_unit_sent_again(void **state)
     assert_int_equal(pending(), 0);
 }
 
-/* The page is done, and nobody heard that its walk should go on elsewhere. */
-static void a_lost_word_ahead_loses_nobody(void **state)
+/* The page is done, and the report that its walk should continue elsewhere was lost. */
+static void a_lost_report_ahead_loses_no_member(void **state)
 {
     (void)state;
     c.followers[1] = 40;
@@ -380,7 +380,7 @@ static void work_items_and_reports_of_former_terms_are_passed_over(void **state)
     crew_work(&c, 1); /* its report is of term 1 */
     uint64_t other = crew_commit(&c, EVENT_POST_CREATED, 1);
     manual_clock_advance(&c.clock, 30);
-    crew_relay(&c, 0); /* hears it, and sends a work item that nobody takes in time */
+    crew_relay(&c, 0); /* takes the report, and sends a work item that no worker takes in time */
     assert_int_equal(waiting_on(LANE_SMALL), 1);
     crew_kill(&c, 0);
     assert_int_equal(crew_lead(&c, 2), OK);
@@ -424,7 +424,7 @@ static void a_report_to_a_former_leader_is_not_the_next_ones(void **state)
     assert_int_equal(crew_deliveries_of(&c, post), 6);
 }
 
-/* The same node, the same term, the same slots: what was told of before must not count now. */
+/* The same node, the same term, the same slots: earlier reports must not count now. */
 static void leading_again_in_the_same_term_begins_anew(void **state)
 {
     (void)state;
@@ -506,8 +506,8 @@ static void events_wait_for_the_horizon_and_come_in_order(void **state)
     crew_run(&c, 1, 20);
     assert_true(engine_drained(engine_of(0)));
     uint64_t first = crew_commit(&c, EVENT_POST_CREATED, 1);
-    assert_false(engine_drained(engine_of(0))); /* though nobody told it yet */
-    c.faults->horizon_held = first - 1;         /* somebody's write with a lower id is open */
+    assert_false(engine_drained(engine_of(0))); /* though no event was offered to it yet */
+    c.faults->horizon_held = first - 1;         /* a write with a lower id is open */
     uint64_t second = crew_commit(&c, EVENT_POST_CREATED, 1);
     crew_run(&c, 1, 1500);
     assert_int_equal(c.log_count, 0);
@@ -531,7 +531,7 @@ static void events_wait_for_the_horizon_and_come_in_order(void **state)
     assert_true(engine_drained(engine_of(0)));
 }
 
-static void the_views_know_of_events_before_anybody_else(void **state)
+static void events_reach_the_views_before_any_delivery(void **state)
 {
     (void)state;
     c.followers[1] = 1;
@@ -637,7 +637,7 @@ static void changes_by_other_nodes_operators_are_noticed(void **state)
     plain_db_run(c.store, "UPDATE delivery_counts SET state = 4");
     crew_run(&c, 1, 3000);
     failing_node = -1;
-    /* Elsewhere somebody drives it again; nobody tells this engine. */
+    /* An operator drives it again at another node, without a signal to this engine. */
     plain_db_run(c.store, "UPDATE deliveries SET state = 1, due_at = 0");
     plain_db_run(c.store, "UPDATE delivery_counts SET state = 1");
     crew_run(&c, 1, 1200);
@@ -664,14 +664,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-        TEST(nobody_leads_and_nothing_happens),
+        TEST(without_a_leader_nothing_happens),
         TEST(a_leader_alone_does_it_all),
         TEST(a_lead_that_fails_leaves_nothing_behind),
         TEST(followers_work_and_report),
         TEST(what_fails_elsewhere_is_in_the_delivery_store_here),
         TEST(a_failing_fan_out_elsewhere_is_few_deliveries),
         TEST(a_lost_report_is_a_unit_sent_again),
-        TEST(a_lost_word_ahead_loses_nobody),
+        TEST(a_lost_report_ahead_loses_no_member),
         TEST(a_late_report_changes_nothing),
         TEST(who_cannot_report_does_it_again),
         TEST(a_new_leader_takes_over_in_mid_flight),
@@ -682,7 +682,7 @@ int main(void)
         TEST(a_leader_whose_time_is_over_sends_nothing),
         TEST(what_only_newer_programs_know_is_left_to_them),
         TEST(events_wait_for_the_horizon_and_come_in_order),
-        TEST(the_views_know_of_events_before_anybody_else),
+        TEST(events_reach_the_views_before_any_delivery),
         TEST(nothing_is_settled_before_the_views_are_saved),
         TEST(what_the_views_lost_is_delivered_again),
         TEST(a_retry_is_done_when_the_views_are_safe),

@@ -46,7 +46,7 @@ static void blocked_keys_are_counted_once_each(void **state)
     order_done(&o);
 }
 
-static void nobodys_id_is_a_key_as_well(void **state)
+static void the_id_0_is_a_key_as_well(void **state)
 {
     (void)state;
     struct order o;
@@ -118,7 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_new_key_has_no_work_and_is_open),
         cmocka_unit_test(blocked_keys_are_counted_once_each),
-        cmocka_unit_test(nobodys_id_is_a_key_as_well),
+        cmocka_unit_test(the_id_0_is_a_key_as_well),
         cmocka_unit_test(random_histories_match_a_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -245,14 +245,14 @@ static void tell_of_a_change(void *ctx, const struct event_list *events)
     engine_deliveries_changed(world->engine);
 }
 
-/* Somebody's word comes while the step is in its transaction, and that transaction fails: the word
- * is not lost. */
+/* A signal comes while the step is in its transaction, and that transaction fails: the signal is
+ * not lost. */
 static void a_change_that_is_told_during_a_failing_step_is_seen(void **state)
 {
     (void)state;
     world_engine(&w);
     make_dead(1);
-    world_do(&w, "UPDATE deliveries SET state = 6"); /* discarded, nobody has been told yet */
+    world_do(&w, "UPDATE deliveries SET state = 6"); /* discarded, without a signal yet */
     world_run(&w);
     assert_int_equal(stats_now().blocked_keys, 1);
     ill[2] = ERR_TIMEOUT;

@@ -72,7 +72,7 @@ static void each_selection_means_its_events(void **state)
     manual_clock_advance(&f->clock, 1000);
     uint64_t c = add_post(f, BOB);
     uint64_t d = add(f, pulled); /* beta's e-mail alone wants it */
-    add(f, deleted);             /* nobody here does */
+    add(f, deleted);             /* no rule here does */
     manual_clock_advance(&f->clock, 1000);
     uint64_t e = add_post(f, ANN);
 

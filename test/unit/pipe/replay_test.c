@@ -298,7 +298,7 @@ static void a_cancelled_job_is_forgotten(void **state)
     step(f);
     change(f, job, JOB_CANCELLED);
     step(f);
-    tell_all(f); /* too late: nobody listens */
+    tell_all(f); /* too late: the job is gone */
     wait_ms(f, 2000);
     assert_int_equal(f->begun_count, REPLAY_WINDOW);
     assert_int_equal(look(f, job).state, JOB_CANCELLED);
@@ -391,7 +391,7 @@ static void a_restart_repeats_at_most_a_window(void **state)
             if (i % 3 != 2)
                 tell_all(f);
         }
-        /* Everything up to the saved position was told; counts and position agree. */
+        /* Everything up to the saved position has its outcome; counts and position agree. */
         struct job now = look(f, job);
         size_t within = 0;
         for (size_t k = 0; k < f->begun_count; k++) {
@@ -490,7 +490,7 @@ static void a_lost_reply_counts_nothing_twice(void **state)
     for (size_t i = 0; i < 100; i++)
         tell(f, i);
     plain_db_faults(f->plain)->lose_replies = 1;
-    wait_ms(f, 1000); /* saved, and nobody knows */
+    wait_ms(f, 1000); /* saved, and the answer was lost */
     for (size_t i = 100; i < 150; i++)
         tell(f, i);
     wait_ms(f, 1000);

@@ -32,7 +32,7 @@ static void it_holds_so_many(void **state)
     assert_int_equal(w.count, REPLAY_WINDOW - 2);
 }
 
-/* Against the plain truth of it: a list of all events and whether each was told. */
+/* Against the plain truth of it: a list of all events and whether each has its outcome. */
 static void any_order_gives_the_same_end(void **state)
 {
     (void)state;

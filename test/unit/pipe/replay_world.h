@@ -1,5 +1,5 @@
-/* What the tests of replays share: a store with an outbox, a host that keeps what was begun and
- * tells outcomes when the test wants, and words for what operators do. */
+/* What the tests of replays share: a store with an outbox, a host that keeps begun events and
+ * reports outcomes when the test wants, and words for what operators do. */
 #pragma once
 
 #include <setjmp.h>

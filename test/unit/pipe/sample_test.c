@@ -222,7 +222,7 @@ static int64_t now_ns(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-/* The best of many: what the work takes when nobody disturbs it. */
+/* The best of many: the cost of the work undisturbed. */
 static int64_t sample_cost_ns(void)
 {
     int64_t best = INT64_MAX;
@@ -335,7 +335,7 @@ static void one_event_can_be_looked_at(void **state)
     assert_true(look.items[0].out);
     engine_worker_step(w.engine);
     world_run_relay(&w);
-    engine_worker_step(w.engine); /* nobody is active */
+    engine_worker_step(w.engine); /* no member is active */
     engine_worker_step(w.engine); /* a page of the rest */
     engine_look(w.engine, id, &look);
     assert_int_equal(look.stage, STAGE_PUBLISHED);

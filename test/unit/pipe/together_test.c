@@ -69,7 +69,7 @@ static void small_fan_outs_of_a_step_go_together(void **state)
     (void)state;
     uint64_t ids[20];
     for (uint64_t author = 0; author < 20; author++)
-        w.followers[author] = author; /* one has nobody */
+        w.followers[author] = author; /* one has none */
     world_engine(&w);
     for (uint64_t author = 0; author < 20; author++)
         ids[author] = world_commit(&w, EVENT_POST_CREATED, author, 1);
@@ -104,7 +104,7 @@ static void larger_ones_are_delivered_by_themselves(void **state)
     assert_true(engine_drained(w.engine));
 }
 
-/* What fails together is tried one by one: nobody pays for another. */
+/* A failed crowd is tried one by one: none pays for another. */
 static void one_that_fails_does_not_fail_the_others(void **state)
 {
     (void)state;

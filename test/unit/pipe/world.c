@@ -37,8 +37,14 @@ static enum err store_read(struct db *db, tx_fn run, void *arg, char *detail)
     return e;
 }
 
+static enum err store_horizon(struct db *db, uint64_t *id)
+{
+    return db_horizon(plain_db_port(world_of_db(db)->store), id);
+}
+
 /* Transactions and rows are the plain store's own: they name its port, not this one. */
-static const struct db_ops store_ops = {.submit = store_submit, .read = store_read};
+static const struct db_ops store_ops = {
+    .submit = store_submit, .read = store_read, .horizon = store_horizon};
 
 static void commit_hook(void *ctx, const struct event *events, size_t n)
 {

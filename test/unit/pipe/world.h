@@ -50,8 +50,7 @@ struct world {
     struct graph graph;
     uint64_t followers[WORLD_AUTHORS];
     uint64_t step;
-    uint64_t
-        active_every; /* each such follower was seen just now, the others long ago; 0: nobody */
+    uint64_t active_every; /* each such follower was seen just now, the others long ago; 0: none */
     uint64_t saved_position;
     bool audience_fails;
     uint64_t audience_reads;

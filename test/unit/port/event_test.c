@@ -34,6 +34,8 @@ static void test_table(void **state)
     assert_int_equal(event_keep(EVENT_POST_EDITED), EVENT_STORED); /* others follow them */
     assert_int_equal(event_keep(EVENT_ACCOUNT_UPDATED), EVENT_STORED);
     assert_int_equal(event_keep(EVENT_POST_LIKED), EVENT_PASSING);
+    assert_int_equal(event_keep(EVENT_LIKE_CREATED), EVENT_STORED);
+    assert_int_equal(event_keep(EVENT_BLOCK_CREATED), EVENT_STORED);
     for (int i = EVENT_GROUP_CREATED; i <= EVENT_GROUP_LEFT; i++)
         assert_int_equal(event_keep((enum event_type)i), EVENT_STORED);
     assert_int_equal(event_keep(EVENT_GROUP_READ), EVENT_PASSING); /* one per message and member */
@@ -203,7 +205,7 @@ static enum event_unread read_row(const char *type, int64_t version, struct str 
     struct event e = {.id = 5, .actor = 42, .object = 43, .value = 44};
     enum event_unread why = event_read(9, str_of(type), version, payload, &e);
     assert_true(e.id == 9);
-    if (why != EVENT_READ) /* the id is all that is told of it */
+    if (why != EVENT_READ) /* the id is all that is reported of it */
         assert_true(e.actor == 42 && e.object == 43 && e.value == 44);
     return why;
 }
@@ -221,13 +223,13 @@ static void test_why_a_row_is_not_read(void **state)
     assert_int_equal(read_row("", 1, GOOD), EVENT_UNKNOWN_TYPE);
     assert_int_equal(read_row("post.created", 1, bad), EVENT_DAMAGED);
     assert_int_equal(read_row("follow.removed", 1, bad), EVENT_DAMAGED);
-    /* Nobody ever wrote those: they come from no newer program. */
+    /* No program ever wrote those. */
     assert_int_equal(read_row("post.created", 0, GOOD), EVENT_DAMAGED);
     assert_int_equal(read_row("post.created", -1, GOOD), EVENT_DAMAGED);
     assert_int_equal(read_row("post.created", INT64_MIN, GOOD), EVENT_DAMAGED);
     assert_int_equal(read_row("follow.removed", -65535, GOOD), EVENT_DAMAGED);
-    /* What is said about an unknown type or version is said without looking at its payload: how it
-     * should look is just what is not known. */
+    /* An unknown type or version is recognised without a look at its payload, whose form is
+     * unknown. */
     assert_int_equal(read_row("post.exploded", 1, bad), EVENT_UNKNOWN_TYPE);
     assert_int_equal(read_row("post.created", 2, bad), EVENT_UNKNOWN_VERSION);
 
@@ -237,7 +239,7 @@ static void test_why_a_row_is_not_read(void **state)
     assert_string_equal(event_unread_name(EVENT_DAMAGED), "DAMAGED");
 }
 
-/* Whoever raises a version in event.h without a lift for the rows of the one before fails here. */
+/* A raised version in event.h without a lift for the rows of the one before fails here. */
 static void test_every_version_ever_is_read(void **state)
 {
     (void)state;
@@ -274,6 +276,17 @@ static void test_a_follow_that_did_not_say_how_it_ended(void **state)
     assert_int_equal(e.value, FOLLOW_ENDED_UNKNOWN);
     assert_int_equal(event_read(1, STR("follow.removed"), 2, GOOD, &e), EVENT_READ);
     assert_int_equal(e.value, FOLLOW_ENDED_ACCOUNT);
+}
+
+static void test_a_follow_that_did_not_say_whom_it_concerns(void **state)
+{
+    (void)state;
+    struct event e;
+    assert_int_equal(event_read(1, STR("follow.created"), 1, GOOD, &e), EVENT_READ);
+    assert_int_equal(e.subject, 2);
+    /* A repair tells the views, and concerns nobody. */
+    assert_int_equal(event_read(1, STR("follow.created"), 2, GOOD, &e), EVENT_READ);
+    assert_int_equal(e.subject, 0);
 }
 
 static void test_list(void **state)
@@ -337,7 +350,7 @@ static void test_emit(void **state)
     assert_non_null(strstr(l.sql, "INSERT INTO outbox (id, type, version, payload)"));
     char expected[256];
     snprintf(expected, sizeof expected,
-             "%llu follow.created 1 {\"actor\":\"5\",\"object\":\"6\",\"value\":0}",
+             "%llu follow.created 2 {\"actor\":\"5\",\"object\":\"6\",\"value\":0}",
              (unsigned long long)id_at(1794731854000, 3, 0));
     assert_string_equal(l.row, expected);
 
@@ -349,7 +362,7 @@ static void test_emit(void **state)
     assert_int_equal(l.calls, 1);
     assert_int_equal(tx.events.count, 2);
     assert_int_equal(tx.events.items[0].type, EVENT_FOLLOW_CREATED);
-    assert_int_equal(tx.events.items[0].version, 1);
+    assert_int_equal(tx.events.items[0].version, 2);
     assert_int_equal(tx.events.items[1].type, EVENT_POST_LIKED);
     assert_true(tx.events.items[1].id > tx.events.items[0].id);
 
@@ -394,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_why_a_row_is_not_read),
         cmocka_unit_test(test_every_version_ever_is_read),
         cmocka_unit_test(test_a_follow_that_did_not_say_how_it_ended),
+        cmocka_unit_test(test_a_follow_that_did_not_say_whom_it_concerns),
         cmocka_unit_test(test_list),
         cmocka_unit_test(test_emit),
         cmocka_unit_test(test_lane_names),

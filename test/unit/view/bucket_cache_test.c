@@ -73,7 +73,7 @@ static void what_is_too_large_is_not_kept(void **state)
     bucket_cache_done(&s);
 }
 
-static void a_full_bucket_gives_up_what_nobody_looks_at(void **state)
+static void a_full_bucket_evicts_unused_entries(void **state)
 {
     (void)state;
     struct bucket_cache s;
@@ -124,7 +124,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bucket_cache_keeps_its_budget),
         cmocka_unit_test(what_is_too_large_is_not_kept),
-        cmocka_unit_test(a_full_bucket_gives_up_what_nobody_looks_at),
+        cmocka_unit_test(a_full_bucket_evicts_unused_entries),
         cmocka_unit_test(tombstones_expire_and_stay_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -327,7 +327,7 @@ static void nonsense_is_no_answer(void **state)
     atomic_store(&w->trouble, NO_TROUBLE);
 }
 
-static void nobody_there_is_told_at_once_and_found_again(void **state)
+static void an_absent_server_is_reported_at_once_and_found_again(void **state)
 {
     struct world *w = *state;
     batch_free(w->batch);
@@ -391,7 +391,7 @@ int main(void)
         CASE(a_connection_that_closes_is_replaced),
         CASE(silence_ends_after_the_timeout),
         CASE(nonsense_is_no_answer),
-        CASE(nobody_there_is_told_at_once_and_found_again),
+        CASE(an_absent_server_is_reported_at_once_and_found_again),
         CASE(transactions_are_answered_as_one),
         CASE(a_transaction_on_a_moving_slot_is_an_error),
     };

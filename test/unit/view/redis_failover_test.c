@@ -19,8 +19,8 @@ enum {
     VIEWERS = 40,
     AUTHOR = 5000,
     CAP = 50,
-    DEAD_CALL_MS = 2500,
-    QUICK_MS = 50,
+    DEAD_CALL_MS = 5000, /* half of it on an idle machine */
+    QUICK_MS = 250,
     FAILOVER_MS = 9000
 };
 
@@ -157,9 +157,9 @@ static bool read_once(struct fixture *f, uint64_t viewer, size_t posts)
     return true;
 }
 
-static void assert_everybody_reads(struct fixture *f, size_t posts)
+static void assert_all_viewers_read(struct fixture *f, size_t posts)
 {
-    int64_t until = now_ms() + FAILOVER_MS;
+    int64_t until = now_ms() + 3 * FAILOVER_MS;
     for (uint64_t i = 1; i <= VIEWERS; i++)
         while (!read_once(f, i, posts)) {
             assert_true(now_ms() < until);
@@ -197,12 +197,12 @@ static void a_killed_master_costs_no_reader_an_error(void **state)
     size_t host = host_of(f, 1);
     int64_t began = now_ms();
     kill(pid_of(f, host), SIGKILL);
-    assert_everybody_reads(f, 2);
+    assert_all_viewers_read(f, 2);
     assert_readers_hardly_waited();
     print_message("# a killed master: everybody read after %lld ms\n",
                   (long long)(now_ms() - began));
     push_to_all(f, 40);
-    assert_everybody_reads(f, 3);
+    assert_all_viewers_read(f, 3);
 }
 
 static void a_stopped_master_costs_no_reader_an_error(void **state)
@@ -213,17 +213,17 @@ static void a_stopped_master_costs_no_reader_an_error(void **state)
     int64_t began = now_ms();
     f->stopped = pid_of(f, host);
     kill(f->stopped, SIGSTOP);
-    assert_everybody_reads(f, 2);
+    assert_all_viewers_read(f, 2);
     assert_readers_hardly_waited();
     print_message("# a stopped master: everybody read after %lld ms\n",
                   (long long)(now_ms() - began));
     push_to_all(f, 40);
-    assert_everybody_reads(f, 3);
+    assert_all_viewers_read(f, 3);
     kill(f->stopped, SIGCONT); /* it still thinks that it is the master, for a moment */
     f->stopped = 0;
-    assert_everybody_reads(f, 3);
+    assert_all_viewers_read(f, 3);
     push_to_all(f, 50);
-    assert_everybody_reads(f, 4);
+    assert_all_viewers_read(f, 4);
 }
 
 /* Answered, so it is on the replica, too. */
@@ -238,7 +238,7 @@ static void a_removal_survives_its_master(void **state)
     assert_int_equal(views_apply(f->v, &c, 1), OK);
     kill(pid, SIGKILL);
     enum err e;
-    int64_t until = now_ms() + FAILOVER_MS;
+    int64_t until = now_ms() + 3 * FAILOVER_MS;
     while ((e = see(f, 1, &visible)) == ERR_UNAVAILABLE && now_ms() < until)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     assert_int_equal(e, OK);
@@ -255,7 +255,7 @@ static void a_save_is_a_barrier(void **state)
         push_to_all(f, post);
     assert_int_equal(views_save(f->v, 4711), OK);
     kill(pid, SIGKILL);
-    int64_t until = now_ms() + FAILOVER_MS;
+    int64_t until = now_ms() + 3 * FAILOVER_MS;
     for (uint64_t i = 1; i <= VIEWERS; i++) {
         size_t n;
         uint64_t floor, ids[CAP];
@@ -304,7 +304,7 @@ static void a_master_that_lost_everything_is_noticed(void **state)
             assert_int_equal(timelines_end(f->v->timelines, i, (const uint64_t[]){30, 20}, 2, 0),
                              OK);
     }
-    assert_everybody_reads(f, 2);
+    assert_all_viewers_read(f, 2);
     assert_int_equal(push_to_all(f, 40), VIEWERS);
 }
 
@@ -390,7 +390,7 @@ static void a_slot_moves_under_the_readers(void **state)
     pthread_join(thread, NULL);
     assert_int_equal(reader.wrong, 0);
     assert_true(reader.pages > 0);
-    assert_everybody_reads(f, 3);
+    assert_all_viewers_read(f, 3);
     assert_int_equal(host_of(f, 1), to);
 }
 
@@ -425,7 +425,7 @@ static void a_flushed_server_sends_readers_to_truth(void **state)
         assert_int_equal(floor, UINT64_MAX); /* to be rebuilt */
     }
     rebuild_all(f);
-    assert_everybody_reads(f, 2);
+    assert_all_viewers_read(f, 2);
     struct views *again;
     assert_int_equal(views_redis_open(&f->config, &again), OK);
     assert_true(again->epoch != epoch);

@@ -80,7 +80,7 @@ static void a_set_is_right_on_both_sides_of_the_border(void **state)
     assert_int_equal(bytes, 0);
 }
 
-static void nobody_at_the_border_is_converted_to_and_fro(void **state)
+static void an_account_at_the_border_is_not_converted_to_and_fro(void **state)
 {
     (void)state;
     struct follower_set f = {0};
@@ -160,7 +160,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_set_is_right_on_both_sides_of_the_border),
-        cmocka_unit_test(nobody_at_the_border_is_converted_to_and_fro),
+        cmocka_unit_test(an_account_at_the_border_is_not_converted_to_and_fro),
         cmocka_unit_test(a_loaded_set_is_like_a_grown_one),
         cmocka_unit_test(a_list_finds_its_places),
         cmocka_unit_test(capacities_grow_by_a_quarter),

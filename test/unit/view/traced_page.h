@@ -6,7 +6,6 @@
 
 #include "port/event.h"
 #include "redis_servers.h"
-#include "signal/redis.h"
 #include "view/redis/redis.h"
 
 enum {
@@ -33,7 +32,6 @@ enum {
 struct process {
     struct views *v;
     struct cards *c;
-    struct signal *s;
 };
 
 struct fixture {

@@ -128,7 +128,7 @@ static void test_marks_as_seen_once_in_a_while(void **state)
     assert_true(find(c, 1, SEEN_EVERY_US - 1, &mark) && !mark);
     assert_true(find(c, 1, SEEN_EVERY_US, &mark) && mark);
     assert_true(find(c, 1, SEEN_EVERY_US + 1, &mark) && !mark);
-    put(c, 2, auth_cache_stamp(c), 0, 5, INT64_MAX); /* a key that acts for nobody */
+    put(c, 2, auth_cache_stamp(c), 0, 5, INT64_MAX); /* a key that acts for no account */
     assert_true(find(c, 2, 0, &mark) && !mark);
     auth_cache_free(c);
 }
@@ -149,7 +149,7 @@ static void test_is_bounded_and_keeps_the_latest(void **state)
 }
 
 /* The main thread ends accounts in "truth" and then forgets them, while others read truth and fill:
- * from the forget on nobody may be found by what was read before it. */
+ * after the forget no lookup may return what was read before it. */
 enum { ACCOUNTS = 64, FILLERS = 3 };
 static struct auth_cache *shared;
 static _Atomic bool ended[ACCOUNTS];

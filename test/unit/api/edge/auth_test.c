@@ -17,7 +17,7 @@ static struct auth *auth;
 static struct arena arena;
 static char key_path[100];
 
-/* Views that only count how often somebody was marked as seen. */
+/* Views that only count marks of the last visit. */
 static int seen_marks;
 static uint64_t seen_account;
 
@@ -193,7 +193,7 @@ static void test_sessions_are_asked_once_and_then_remembered(void **state)
     assert_false(was_remembered); /* asked again after a minute */
 }
 
-static void test_nobody_is_somebody_without_rights(void **state)
+static void test_a_caller_without_an_account_has_no_rights(void **state)
 {
     (void)state;
     struct caller c;
@@ -313,8 +313,8 @@ static void test_keys_act_only_with_the_scope(void **state)
     assert_int_equal(call(acting.token, "-1", false, &c), ERR_INVALID);
     assert_int_equal(call(nobody, "@ada", true, &c), OK);
     assert_true(c.control && c.account == ada.id);
-    /* What the operator's socket may do is remembered apart from those who bring no token at all:
-     * nobody on the network becomes the operator by naming the same account. */
+    /* The operator's socket and callers without a token have entries of their own: no client on the
+     * network becomes the operator by naming the same account. */
     assert_int_equal(call(nobody, "@ada", false, &c), ERR_UNAUTHENTICATED);
     act(SUSPEND, ada.id, 0);
     assert_int_equal(call(acting.token, id, false, &c), ERR_FORBIDDEN);
@@ -381,7 +381,7 @@ static void test_a_jwt_makes_its_account_on_first_sight(void **state)
     assert_int_equal(store_number(&store, "SELECT COUNT(*) FROM accounts"), 1);
 }
 
-static void test_a_jwt_never_takes_somebody_elses_name(void **state)
+static void test_a_jwt_never_takes_a_used_name(void **state)
 {
     (void)state;
     struct person ada = person("ada");
@@ -479,8 +479,8 @@ static enum err asks(struct str token, struct caller *caller)
     return auth_resolve(auth, &cred, &arena, caller, detail);
 }
 
-/* Another node ended the session: nothing was told to this one. */
-static void test_of_a_shared_store_nobody_is_believed_for_long(void **state)
+/* Another node ended the session, without a signal to this one. */
+static void test_a_shared_store_is_asked_again_soon(void **state)
 {
     (void)state;
     struct caller caller;
@@ -499,11 +499,11 @@ static void test_of_a_shared_store_nobody_is_believed_for_long(void **state)
     assert_int_equal(asks(ada.token, &caller), ERR_UNAUTHENTICATED);
     store.db->shared = false;
     assert_int_equal(asks(token, &caller), OK);
-    manual_clock_advance(&store.clock, 59 * 1000); /* alone, it would have been told */
+    manual_clock_advance(&store.clock, 59 * 1000); /* alone, it would know */
     assert_true(finds(token));
 }
 
-/* No event loop waits for the network: the step tells remote views, all at once. */
+/* No event loop waits for the network: the step writes to remote views, all at once. */
 static void test_remote_views_hear_of_visits_from_the_step(void **state)
 {
     (void)state;
@@ -528,7 +528,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_sessions_are_asked_once_and_then_remembered),
-        TEST(test_nobody_is_somebody_without_rights),
+        TEST(test_a_caller_without_an_account_has_no_rights),
         TEST(test_bad_tokens_are_refused),
         TEST(test_an_end_takes_effect_at_once),
         TEST(test_a_session_ends_by_itself),
@@ -536,11 +536,11 @@ int main(void)
         TEST(test_keys_act_only_with_the_scope),
         TEST(test_a_revoked_key_ends_at_once),
         TEST(test_a_jwt_makes_its_account_on_first_sight),
-        TEST(test_a_jwt_never_takes_somebody_elses_name),
+        TEST(test_a_jwt_never_takes_a_used_name),
         TEST(test_a_jwt_is_remembered_until_it_expires),
         TEST(test_a_jwt_of_a_suspended_account_is_refused),
         TEST(test_visits_are_marked_now_and_then_and_written_later),
-        TEST(test_of_a_shared_store_nobody_is_believed_for_long),
+        TEST(test_a_shared_store_is_asked_again_soon),
         TEST(test_remote_views_hear_of_visits_from_the_step),
     };
     return cmocka_run_group_tests_name("api/edge/auth", tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* What one node of many shows and refuses: who is there, who leads, what it lacks, and what it does
+/* What one node of many shows and refuses: the nodes, the leader, what it lacks, and what it does
  * not do. */
 #include "test.h"
 
@@ -73,7 +73,7 @@ static void test_shows_who_is_there(void **state)
     char *roles = json_dumps(json_object_get(first, "roles"), JSON_COMPACT);
     assert_string_equal(roles, "[\"api\",\"relay\"]");
     free(roles);
-    /* nothing is heard of them for a while; then nobody leads */
+    /* they are silent for a while; then no node leads */
     all_silent_for(CLUSTER_GONE_MS + 1);
     pair.leader[0] = '\0';
     assert_int_equal(ask(&pair.second, "GET", "/v1/admin/nodes", pair.reader, NULL), 200);
@@ -133,7 +133,7 @@ static void test_a_check_asks_the_leader_whether_all_is_delivered(void **state)
     assert_true(json_is_false(json_object_get(told.json, "drained")));
 }
 
-/* The engine alone hears what a save of shared views has to say. */
+/* The engine alone gets the result of a save of shared views. */
 static void test_shared_views_are_not_saved_by_hand(void **state)
 {
     (void)state;
@@ -221,7 +221,7 @@ static void test_every_route_is_of_one_kind(void **state)
         assert_true(route_is_everywhere(r));
         assert_true(r->policy == POLICY_ADMIN || r->policy == POLICY_ADMIN_READ);
         /* a body is passed on as JSON, a key would be looked up twice, a file is of one machine,
-         * and a transaction that has begun cannot find that somebody else leads */
+         * and a transaction that has begun cannot find that another node leads */
         assert_false(r->flags & (ROUTE_NDJSON | ROUTE_KEYED | ROUTE_CONTROL));
         assert_true(r->mode == MODE_SLOW || r->mode == MODE_READ);
     }

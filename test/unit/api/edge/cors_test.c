@@ -1,4 +1,4 @@
-/* Which origins are let in, and what they are told. */
+/* Which origins are allowed, and the headers they get. */
 #include "test.h"
 
 #include "api/edge/cors.h"

@@ -47,7 +47,7 @@ static void test_the_leader_answers_for_others(void **state)
     assert_int_equal(forwarded(&pair.second), 1);
     assert_int_equal(answered(&pair.first, "admin_freshness"), 1);
     assert_string_equal(told.type, "application/json");
-    /* the leader itself asks nobody */
+    /* the leader itself forwards nothing */
     assert_int_equal(ask(&pair.first, "GET", "/v1/admin/freshness", pair.reader, NULL), 200);
     assert_int_equal(forwarded(&pair.first), 0);
     /* a head is asked for as the whole */
@@ -224,7 +224,7 @@ static void test_a_leader_that_hangs_holds_up_few(void **state)
     assert_int_equal(ask(&pair.second, "POST", "/v1/sessions", NULL,
                          "{\"username\":\"nobody\",\"password\":\"whatever it is\"}"),
                      401);
-    /* The leader dies: everybody is told so, at once. */
+    /* The leader dies: all callers get an error at once. */
     close(listener);
     for (int i = 0; i < CROWD; i++) {
         assert_int_equal(wait_status(crowd[i]), 503);
@@ -268,7 +268,7 @@ static void test_a_proof_is_needed_and_enough(void **state)
     snprintf(lines, sizeof lines, "%sAuthorization: Bearer fts_x\r\nFantail-Account: 1\r\n",
              header);
     assert_int_equal(ask_with(&pair.first, "GET", freshness, lines, NULL), 200);
-    /* nobody in particular stays nobody */
+    /* a caller without an account stays one */
     vouch("GET", freshness, NULL, (struct caller){0}, 0, header);
     assert_int_equal(ask_with(&pair.first, "GET", freshness, header, NULL), 401);
     vouch("GET", freshness, NULL, (struct caller){.account = 9}, 0, header);
@@ -290,7 +290,7 @@ static void test_forged_and_stale_proofs_are_refused(void **state)
     };
     for (size_t i = 0; i < COUNT_OF(forged); i++) {
         assert_int_equal(ask_with(&pair.first, "GET", freshness, forged[i], NULL), 403);
-        /* also where a token of one's own would do, and where nobody leads */
+        /* also where a token would do, and where no node leads */
         assert_int_equal(ask_with(&pair.second, "GET", freshness, forged[i], NULL), 403);
     }
     const int64_t off_ms[] = {-PROOF_AGE_MS - 5000, PROOF_AGE_MS + 5000};

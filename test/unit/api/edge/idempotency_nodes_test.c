@@ -1,6 +1,5 @@
 /* One Idempotency-Key at two nodes at once, over a real PostgreSQL: two handles on one store, as
- * two processes have them. The act is done once, whoever is first, and everybody gets its answer.
- */
+ * two processes have them. The act is done once, whichever is first, and both get its answer. */
 #include "test.h"
 
 #include <pthread.h>

@@ -237,7 +237,7 @@ static void test_none_never_passes(void **state)
 static void test_algorithms_are_not_confused(void **state)
 {
     (void)state;
-    /* the public key, which everybody knows, used as an HMAC secret */
+    /* the public key used as an HMAC secret */
     struct str pem = str_of(rsa_pem), trimmed = {rsa_pem, strlen(rsa_pem) - 1};
     assert_non_null(strstr(verify(rs, hmac_token(pem, "{\"alg\":\"HS256\"}", GOOD)), "algorithm"));
     assert_non_null(

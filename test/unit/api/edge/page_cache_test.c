@@ -20,7 +20,8 @@ enum {
     STARS_FROM = 3,
     THE_CROWD = 7,
     SHARED_READINGS = 50,
-    PATIENCE_MS = 20000
+    PATIENCE_MS = 20000,
+    ROUNDS_OF_OTHERS = 10
 };
 
 static struct world w;
@@ -86,8 +87,8 @@ static bool read_quietly(uint64_t viewer)
     return kept;
 }
 
-/* Of shared views a page is kept only after its cards were filled in, and after somebody listens to
- * changes: that takes some readings, none of which is wrong, and as long as it takes. */
+/* Of shared views a page is kept only after its cards were filled in, and after the listener
+ * follows its keys: that takes some reads, none of which is wrong, and as long as it takes. */
 static bool is_kept_after(size_t readings, uint64_t viewer)
 {
     bool kept = false;
@@ -223,18 +224,32 @@ static void test_a_page_out_of_truth_is_not_kept(void **state)
     }
 }
 
+static bool leaves_the_page(const struct scene *s)
+{
+    uint64_t elsewhere = world_post(&w, s->stranger, "not for the viewer");
+    world_act(&w, ACT_LIKE, s->author, elsewhere);
+    world_act(&w, ACT_FOLLOW, s->stranger, s->author);
+    world_act(&w, ACT_MUTE, s->stranger, s->author);
+    world_act(&w, ACT_UPDATE, s->stranger, 0);
+    world_act(&w, ACT_UNMUTE, s->stranger, s->author);
+    world_act(&w, ACT_UNFOLLOW, s->stranger, s->author);
+    world_act(&w, ACT_DELETE, s->stranger, elsewhere);
+    world_drain(&w);
+    return read_quietly(s->viewer);
+}
+
+/* Shared views may call a page stale without a change (port/invalidation.h, 3): two keys in one
+ * place, or another test that empties its database of the same Redis. So they get some rounds. */
 static void test_what_concerns_others_leaves_the_page(void **state)
 {
     (void)state;
     struct scene s = make_scene();
-    uint64_t elsewhere = world_post(&w, s.stranger, "not for the viewer");
-    world_act(&w, ACT_LIKE, s.author, elsewhere);
-    world_act(&w, ACT_FOLLOW, s.stranger, s.author);
-    world_act(&w, ACT_MUTE, s.stranger, s.author);
-    world_act(&w, ACT_UPDATE, s.stranger, 0);
-    world_act(&w, ACT_DELETE, s.stranger, elsewhere);
-    world_drain(&w);
-    assert_true(read_quietly(s.viewer));
+    bool left = leaves_the_page(&s);
+    for (int round = 1; !left && w.invalidation && round < ROUNDS_OF_OTHERS; round++) {
+        assert_true(is_kept_after(1, s.viewer));
+        left = leaves_the_page(&s);
+    }
+    assert_true(left);
 }
 
 /* The cursor hangs on a post that the page does not show. */
@@ -364,7 +379,7 @@ static void let_time_pass(struct history *h)
                            &dropped, &wrapped) == OK);
 }
 
-static void delete_somebody(struct history *h)
+static void delete_a_person(struct history *h)
 {
     size_t i = below(h, THE_CROWD);
     if (h->deleted[i] || below(h, 10))
@@ -383,7 +398,7 @@ static void step(struct history *h)
         world_drain(&w);
         return;
     case 2:
-        delete_somebody(h);
+        delete_a_person(h);
         return;
     default:
         if (below(h, 3))
@@ -394,7 +409,7 @@ static void step(struct history *h)
     }
 }
 
-/* Everybody's page, out of the cache and afresh. */
+/* Every person's page, out of the cache and afresh. */
 static void compare_all(struct history *h, uint64_t seed, int at)
 {
     struct buf head, body, fresh_head, fresh_body;
@@ -509,7 +524,7 @@ static void test_memory_stays_under_the_budget(void **state)
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < COUNT_OF(people); i++) {
             read_quietly(people[i]);
-            read_quietly(people[0]); /* whoever comes again and again stays */
+            read_quietly(people[0]); /* a reader that comes again and again stays */
             page_cache_stats(cache, &s);
             assert_true(s.bytes <= s.bytes_max && s.bytes_max == 1 << 20);
         }
@@ -531,8 +546,8 @@ struct shown {
 static struct {
     uint64_t reader, author, other, star;
     /* Even says "shown", odd says "hidden". It changes after the answer that hides and before the
-     * act that shows again: whoever meets one odd number before and after a read was hidden from
-     * throughout. */
+     * act that shows again: a reader that meets the same odd number before and after a read was
+     * hidden from throughout. */
     _Atomic uint64_t hidden_epoch;
     _Atomic uint64_t deleted[DEEDS];
     _Atomic size_t deleted_count;

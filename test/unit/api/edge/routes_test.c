@@ -130,6 +130,20 @@ static void test_what_makes_the_store_grow_says_so(void **state)
     assert_int_equal(found, sizeof grow / sizeof *grow);
 }
 
+/* One thread runs all transactions of an embedded store: statements, and nothing else. */
+static void test_writes_parse_before_their_transaction_and_render_after_it(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < route_count; i++) {
+        const struct route *r = &routes[i];
+        bool write = r->mode == MODE_WRITE;
+        if ((write && r->request) != (r->prepare != NULL))
+            fail_msg("%s: a write with a body has PREPARE, nothing else has", r->name);
+        if ((write && r->response) != (r->render != NULL))
+            fail_msg("%s: a write with an answer has RENDER, nothing else has", r->name);
+    }
+}
+
 static void test_near_misses_are_not_found(void **state)
 {
     (void)state;
@@ -218,7 +232,7 @@ static void test_rows_are_consistent(void **state)
         if (r->flags & ROUTE_BODY_OPTIONAL)
             assert_non_null(r->request);
         /* these belong to a write: its transaction, its answer's key, its {id} */
-        if (r->first_statement || r->repeat || r->limit)
+        if (r->first_statement || r->together || r->repeat || r->limit)
             assert_int_equal(r->mode, MODE_WRITE);
         if (r->repeat)
             assert_true(r->flags & ROUTE_KEYED);
@@ -226,10 +240,10 @@ static void test_rows_are_consistent(void **state)
             assert_non_null(memmem(r->path.ptr, r->path.len, "/{id}/", 6));
         if (r->request)
             assert_non_null(schema_find(r->request)->example);
-        /* keys are looked up inside the write's own transaction, for callers who are somebody */
+        /* keys are looked up inside the write's own transaction, for callers with an account */
         if (r->flags & ROUTE_KEYED)
             assert_true(r->mode == MODE_WRITE && r->policy == POLICY_ACCOUNT);
-        /* what changes something needs to know who asks, except for signing up and logging in */
+        /* a change needs a caller, except for signing up and logging in */
         if (r->method != HTTP_M_GET)
             assert_true(r->policy != POLICY_ANYONE || r->rate == RATE_AUTH);
         if (r->method == HTTP_M_GET)
@@ -254,6 +268,7 @@ int main(void)
         cmocka_unit_test(test_an_id_is_a_plain_positive_number),
         cmocka_unit_test(test_a_name_is_short_and_plain),
         cmocka_unit_test(test_what_makes_the_store_grow_says_so),
+        cmocka_unit_test(test_writes_parse_before_their_transaction_and_render_after_it),
         cmocka_unit_test(test_near_misses_are_not_found),
         cmocka_unit_test(test_knows_the_methods_of_a_path),
         cmocka_unit_test(test_head_is_get),

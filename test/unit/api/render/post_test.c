@@ -95,6 +95,8 @@ static struct feed_item from_cards(struct feed_item item, bool fill)
     assert_int_equal(found, CARD_FOUND);
     cards_accounts(cards, &keys[1], 1, &item.author, &arena);
     assert_int_equal(item.author.id, keys[1]);
+    item.author_ticket = tickets[1];
+    item.ticketed = true;
     return item;
 }
 
@@ -116,6 +118,18 @@ static void what_was_drawn_once_is_drawn_the_same_from_fragments(void **state)
     }
 }
 
+/* A fragment tells of the author: without their ticket a later change would not void it. */
+static void a_post_without_its_authors_ticket_attaches_nothing(void **state)
+{
+    (void)state;
+    struct feed_item item = item_of("text");
+    item.card.id += 100;
+    item = from_cards(item, true);
+    item.ticketed = false;
+    draw(&item, cards);
+    assert_null(from_cards(item, false).card.fragments[DIALECT_V1].ptr);
+}
+
 static void a_fragment_of_another_version_is_drawn_anew(void **state)
 {
     (void)state;
@@ -132,6 +146,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(a_post_is_drawn_in_the_promised_shape),
         CASE(what_was_drawn_once_is_drawn_the_same_from_fragments),
+        CASE(a_post_without_its_authors_ticket_attaches_nothing),
         CASE(a_fragment_of_another_version_is_drawn_anew),
     };
     return cmocka_run_group_tests_name("api/render/post", tests, NULL, NULL);
