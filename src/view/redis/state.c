@@ -1,4 +1,4 @@
-/* Whether what Redis holds is ours, is everything, and is safe.
+/* Whether the data in Redis is ours, is complete, and is safe.
  *
  * **Complete.** A mark in every range of slots (driver.h) says that everything was loaded; it goes
  * when a node loses its data. But a node may also come back with less than it had: from a file that
@@ -6,25 +6,30 @@
  * by which process of Redis (its run id), and which node of the cluster that is. When the same node
  * answers with another run id it was restarted, and what it had in memory may be gone. When another
  * node answers, a replica has taken over, which was fed while the old one lived; unless it was
- * started after the witness was written: then nobody knows what it was fed. The judgement is made
+ * started after the witness was written: then it is unknown what it was fed. The judgement is made
  * by a script where the witness lies, so every node of ours judges alike, and a witness that speaks
  * of a loss is not written over by anything but loaded().
  *
  * **Safe.** save() writes the witness anew and waits for a replica to have it. The stream to a
- * replica has one order: what was written before, by whomever, is there, too. One witness in each
- * range of slots reaches every master. Afterwards we look at which master answered: a mastership
- * (run id and replication id) that the last save did not see means that a replica took over in
- * between, and what was written between that save and the end of the old master may have died with
- * it. A process that has not saved yet compares with what the last one, of any process, wrote down.
+ * replica has one order: every earlier write, of any node, is there, too. One witness in each range
+ * of slots reaches every master. Afterwards we look at which master answered: a mastership (run id
+ * and replication id) that the last save did not see means that a replica took over in between, and
+ * what was written between that save and the end of the old master may have died with it. A process
+ * that has not saved yet compares with the last save of any process.
  *
  * **Ours.** A Redis database belongs to one store, whose id lies in every range of slots: clear()
- * takes away whatever is in it, so it must not be somebody else's. */
+ * removes everything in it, so it must not hold other data. */
 #include <string.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "view/redis/driver.h"
 
-enum { WITNESS_SLACK_MS = 3000 /* Redis tells its age in seconds; clocks differ a little */ };
+enum {
+    WITNESS_SLACK_MS = 3000, /* Redis reports its age in seconds; clocks differ a little */
+    STAMP_TRIES = 20,        /* for another node's stamp to be seen */
+    STAMP_WAIT_MS = 100
+};
 
 static struct key key_beside(const struct redis_views *r, size_t copy, char kind)
 {
@@ -90,7 +95,7 @@ void redis_suspect(struct views *v, bool on)
 
 /* ---- saving ---- */
 
-/* Run id and replication id: both drawn anew by whoever becomes a master. */
+/* Run id and replication id: every new master draws both anew. */
 static void read_mastership(const struct batch *b, size_t copy, char out[MASTERSHIP])
 {
     struct str run = reply_text(reply_part(b, copy, WITNESS_RUN));
@@ -129,7 +134,7 @@ static bool is_replaced(struct redis_views *r, const struct batch *b, bool saved
 
 enum err redis_save(struct views *v, uint64_t position)
 {
-    (void)position; /* what was applied outlives us already */
+    (void)position; /* applied changes outlive this process already */
     struct redis_views *r = CONTAINER_OF(v, struct redis_views, views);
     BORROWED struct batch *b = batch_borrow(&r->client);
     queue_witness(r, b, "save");
@@ -167,16 +172,32 @@ static enum err look_at_stamps(struct redis_views *r, struct batch *b, bool *our
     return e;
 }
 
-static enum err look_for_others(struct redis_views *r, struct batch *b)
+static enum err count_keys(struct redis_views *r, struct batch *b, int64_t *keys)
 {
-    int64_t keys = 0;
+    *keys = 0;
     queue_at_masters(r, b, "DBSIZE", NULL);
     enum err e = batch_flush(b, FLUSH_GOOD);
     for (size_t i = 0; !e && i < batch_count(b); i++)
-        keys += batch_integer(b, i, 0);
+        *keys += batch_integer(b, i, 0);
     batch_reset(b);
-    if (e || keys == 0)
-        return e;
+    return e;
+}
+
+/* Keys without a stamp are another program's, or those of a node of ours that took the empty
+ * database, or cleared it, a moment ago: its stamp is then about to be seen. */
+static enum err look_for_others(struct redis_views *r, struct batch *b)
+{
+    bool ours = false;
+    int64_t keys = 0;
+    for (int tries = 0; tries < STAMP_TRIES; tries++) {
+        TRY(look_at_stamps(r, b, &ours));
+        if (ours)
+            return OK;
+        TRY(count_keys(r, b, &keys));
+        if (keys == 0)
+            return OK;
+        nanosleep(&(struct timespec){.tv_nsec = STAMP_WAIT_MS * 1000000L}, NULL);
+    }
     log_error("this Redis holds something that is not ours: views want a database of their own",
               LOG_INT("keys", keys));
     return ERR_CONFLICT;
@@ -187,15 +208,9 @@ enum err redis_own(struct redis_views *r)
     if (!r->store[0])
         return OK;
     BORROWED struct batch *b = batch_borrow(&r->client);
-    bool ours;
-    enum err e = look_at_stamps(r, b, &ours);
-    if (!e && !ours)
-        e = look_for_others(r, b);
-    if (!e) {
-        queue_stamps(r, b);
-        e = batch_flush(b, FLUSH_GOOD);
-    }
-    return e;
+    TRY(look_for_others(r, b));
+    queue_stamps(r, b);
+    return batch_flush(b, FLUSH_GOOD);
 }
 
 /* A replica that takes over in the middle may still hold everything: the marks tell. */
