@@ -209,6 +209,10 @@ static void a_backfill_of_several_followees_survives_a_read_that_runs_again(void
     uint64_t post = world_post(&w, eve, "from before"), ids[IDS], floor;
     size_t n;
     world_drain(&w);
+    const struct view_change follows[] = {
+        {.kind = VIEW_FOLLOW, .on = true, .account = ada, .other = bob},
+        {.kind = VIEW_FOLLOW, .on = true, .account = ada, .other = eve}};
+    assert_int_equal(views_apply(w.views, follows, 2), OK); /* without the event that backfills */
     char data[128];
     snprintf(data, sizeof data, "{\"followees\":[\"%llu\",\"%llu\"]}", (unsigned long long)bob,
              (unsigned long long)eve);
