@@ -201,9 +201,9 @@ enum err checkpointer_start(struct checkpointer *k);
 void checkpointer_stop(struct checkpointer *k);
 void checkpointer_done(struct checkpointer *k);
 void checkpointer_close_file(struct checkpointer *k); /* after every connection is closed */
-void checkpointer_enter(struct checkpointer *k); /* the writer: before BEGIN … */
-void checkpointer_leave(struct checkpointer *k); /* … and after COMMIT */
-void checkpointer_want(struct checkpointer *k);  /* a round, soon */
+void checkpointer_enter(struct checkpointer *k);      /* the writer: before BEGIN … */
+void checkpointer_leave(struct checkpointer *k);      /* … and after COMMIT */
+void checkpointer_want(struct checkpointer *k);       /* a round, soon */
 /* Is a round under way, or was one since then? */
 bool checkpointer_met(const struct checkpointer *k, int64_t since_us);
 
