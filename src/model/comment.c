@@ -58,6 +58,28 @@ enum err comment_create(struct tx *tx, uint64_t id, uint64_t post, uint64_t auth
     return comment_count(tx, out->id, post, author, 1);
 }
 
+enum err comment_get(struct tx *tx, uint64_t id, uint64_t viewer, struct arena *arena,
+                     struct comment *out)
+{
+    struct db_rows rows =
+        tx_rows(tx,
+                "SELECT c.post_id, c.body, " ACCOUNT_CARD_COLUMNS " "
+                "FROM comments c JOIN accounts a ON a.id = c.author_id "
+                "WHERE c.id = $1 AND c.deleted_at IS NULL AND a.state = 0 "
+                "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $2 AND blocked_id = a.id) "
+                "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $2)",
+                DB_ARGS(DB_I64(id), DB_I64(viewer)));
+    bool found = db_next(&rows);
+    if (found) {
+        *out = (struct comment){
+            .id = id, .post = db_id(&rows, 0), .body = arena_str(arena, db_text(&rows, 1))};
+        account_card_read(&rows, 2, arena, &out->author);
+    }
+    TRY(db_rows_done(&rows));
+    return found ? check_post(tx, out->post, viewer)
+                 : tx_fail(tx, ERR_NOT_FOUND, "no such comment");
+}
+
 enum err comment_list(struct tx *tx, uint64_t post, uint64_t viewer, uint64_t after, size_t limit,
                       struct arena *arena, struct comment *out, size_t *n)
 {

@@ -49,6 +49,9 @@ struct comment {
 /* `id`: 0: the next one; imports give one. */
 enum err comment_create(struct tx *tx, uint64_t id, uint64_t post, uint64_t author, struct str body,
                         struct arena *arena, struct comment *out);
+/* ERR_NOT_FOUND when it or its post is not there for this viewer. */
+enum err comment_get(struct tx *tx, uint64_t id, uint64_t viewer, struct arena *arena,
+                     struct comment *out);
 /* oldest first */
 enum err comment_list(struct tx *tx, uint64_t post, uint64_t viewer, uint64_t after, size_t limit,
                       struct arena *arena, struct comment *out, size_t *n);

@@ -261,9 +261,6 @@ def _():
         equal((again.json["seq"], again.json["body"], again.json["deleted"]), (sent["seq"], None, True))
         equal(set(again.json), MESSAGE)
     equal(say(BOB, group, "hidden-one", headers={"Idempotency-Key": "keep"}).expect(201).json, other.json)
-    with store(SERVER) as database:  # no text is stored a second time, where a deletion would have to look for it
-        rows = database.execute("SELECT count(*) AS n FROM idempotency WHERE body LIKE '%hidden-%'").fetchone()
-        equal(rows["n"], 0)
 
 
 @test("a-read-mark-under-an-idempotency-key-does-not-tell-what-was-deleted")

@@ -157,11 +157,16 @@ def _():
     place.close()
     place = Place()
     with open(os.path.join(ROOT, "test/unit/db/old/postgres_2.sql")) as tables:
-        sql(place, tables.read() + "INSERT INTO meta (name, value) VALUES ('schema', '2')")
+        sql(place, tables.read() + "INSERT INTO meta (name, value) VALUES ('schema', '2');"
+            """INSERT INTO idempotency VALUES (1, 'posts_create 0', 'a', '', 201, '{"id":"1234567890123456789","x":1}', 5),
+            (1, 'like_put 7', 'b', '', 404, '{"type":"about:blank"}', 5), (1, 'posts_delete 7', 'c', '', 204, '', 5),
+            (1, 'messages_send 7', 'd', '', 201, '42', 5)""")
     expect(fantail("migrate", "--check", "--db", place.db), 1, f"has schema 2; this program brings it to {present}")
     equal(sql(place, "SELECT value FROM meta WHERE name = 'schema'"), [["2"]])
     expect(fantail("migrate", "--db", place.db), 0, f"brought from schema 2 to {present}")
     equal(sql(place, "SELECT count(*) FROM leases"), [["0"]])
+    equal(sql(place, "SELECT key, object_id FROM idempotency ORDER BY key"),
+          [["a", "1234567890123456789"], ["c", "0"], ["d", "42"]])
     sql(place, "UPDATE meta SET value = '99' WHERE name = 'schema'")
     expect(fantail("migrate", "--db", place.db), 1, "newer version")
     expect(fantail("copy", "--from", place.db, "--to", "/nonexistent/place"), 1, "newer version")

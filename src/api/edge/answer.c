@@ -92,12 +92,12 @@ static void write_answer(struct request *r, enum err kind)
             atomic_fetch_add_explicit(&c->api->dispatcher->shed, 1, memory_order_relaxed);
     } else {
         x->status = c->status;
-        if (r->repeated) {
-            buf_str(&x->head, STR("Idempotent-Replayed: true\r\n"));
-            atomic_fetch_add_explicit(&c->api->dispatcher->repeated, 1, memory_order_relaxed);
-        }
         if (c->status == 204)
             buf_clear(&x->out);
+    }
+    if (r->repeated) {
+        buf_str(&x->head, STR("Idempotent-Replayed: true\r\n"));
+        atomic_fetch_add_explicit(&c->api->dispatcher->repeated, 1, memory_order_relaxed);
     }
 }
 

@@ -114,7 +114,7 @@ struct call {
     struct json_out json;
     int status;      /* the route's success status unless set; 204 sends no body */
     void *work;      /* of a write: what it passes from `prepare` to handler to `render` */
-    struct str kept; /* of a route with `repeat`: what is remembered under a key */
+    uint64_t object; /* of a keyed write: what it made, remembered under its key for `repeat` */
     bool blocking;   /* this run is on a thread that may block (READ, WRITE, SLOW) */
     bool in_step;    /* of a handler on the loop that needs truth: others can be drawn with it */
     enum call_invalidations invalidations;
@@ -123,7 +123,6 @@ struct call {
     /* the dispatcher's own */
     struct db_job job;
     struct pool_task task;
-    struct str idempotency_key;
 };
 
 /* The http_handler: matches, authenticates, limits, dispatches. ctx is struct api. */

@@ -12,7 +12,7 @@
 #define FIRST(name)   void name(struct call *c);
 #define TOGETHER(name)                                                                             \
     enum err name(struct call *const *calls, size_t n, struct tx *tx, bool *taken);
-#define REPEAT(name) enum err name(struct call *c, struct tx *tx, struct str kept);
+#define REPEAT(name) enum err name(struct call *c, struct tx *tx);
 #define LIMIT(name)  extern const struct route_limit name;
 #define STEP(name)                                                                                 \
     void name(struct call **calls, size_t n, void (*done)(struct call * c, enum err e));

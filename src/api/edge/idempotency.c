@@ -1,8 +1,7 @@
 /* Several nodes, one key: the set below knows of this process alone, so that the same request may
  * be run at two nodes at once. Both find no row, both act, both write the row: the second waits for
  * the first, whose commit then fails it, because its transaction has read what is no longer so. It
- * is run again like every transaction that met another, finds the row and answers from it. What is
- * remembered outside of the act's own transaction, a refusal, never takes the place of an answer.
+ * is run again like every transaction that met another, finds the row and answers from it.
  *
  * The set of keys in progress is a map under one lock: it is touched twice per keyed write, which
  * is nothing beside the commit. Entries point at the request's own key and never outlive it. */
@@ -157,12 +156,12 @@ static struct str route_text(const struct idempotency_key *k, char out[ROUTE_TEX
 }
 
 enum err idempotency_find(struct tx *tx, const struct idempotency_key *k, int64_t now_ms,
-                          struct arena *arena, struct idempotency_answer *out)
+                          struct idempotency_answer *out)
 {
     char route[ROUTE_TEXT_MAX];
     struct db_rows rows =
         tx_rows(tx,
-                "SELECT fingerprint, status, body FROM idempotency "
+                "SELECT fingerprint, status, object_id FROM idempotency "
                 "WHERE account_id = $1 AND route = $2 AND key = $3 AND created_at > $4",
                 DB_ARGS(DB_I64(k->account), DB_TEXT(route_text(k, route)), DB_TEXT(k->text),
                         DB_I64(now_ms - IDEMPOTENCY_KEEP_MS)));
@@ -172,39 +171,31 @@ enum err idempotency_find(struct tx *tx, const struct idempotency_key *k, int64_
         bool same = fingerprint.len == IDEMPOTENCY_FINGERPRINT_BYTES &&
                     same_body((const uint8_t *)fingerprint.ptr, k->fingerprint);
         found = same ? OK : ERR_INVALID;
-        *out = (struct idempotency_answer){
-            .status = (int)db_i64(&rows, 1),
-            .body = arena_str(arena, db_text(&rows, 2)),
-        };
+        *out = (struct idempotency_answer){(int)db_i64(&rows, 1), db_id(&rows, 2)};
     }
     TRY(db_rows_done(&rows));
     return found;
 }
 
 enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64_t now_ms,
-                           int status, struct str body)
+                           const struct idempotency_answer *answer)
 {
     char route[ROUTE_TEXT_MAX];
     struct str fingerprint = {(const char *)k->fingerprint, IDEMPOTENCY_FINGERPRINT_BYTES};
     int64_t stored = 0;
     /* Only a row that has outlived its day and waits to be cleaned away is written over. */
     TRY(tx_exec(tx,
-                "INSERT INTO idempotency (account_id, route, key, fingerprint, status, body, "
+                "INSERT INTO idempotency (account_id, route, key, fingerprint, status, object_id, "
                 "created_at) VALUES ($1, $2, $3, $4, $5, $6, $7) "
                 "ON CONFLICT (account_id, route, key) DO UPDATE SET "
                 "fingerprint = excluded.fingerprint, status = excluded.status, "
-                "body = excluded.body, created_at = excluded.created_at "
+                "object_id = excluded.object_id, created_at = excluded.created_at "
                 "WHERE idempotency.created_at <= $8",
                 DB_ARGS(DB_I64(k->account), DB_TEXT(route_text(k, route)), DB_TEXT(k->text),
-                        DB_BLOB(fingerprint), DB_I64(status), DB_TEXT(body.ptr ? body : STR("")),
+                        DB_BLOB(fingerprint), DB_I64(answer->status), DB_I64(answer->object),
                         DB_I64(now_ms), DB_I64(now_ms - IDEMPOTENCY_KEEP_MS)),
                 &stored));
     return stored ? OK : ERR_CONFLICT;
-}
-
-bool idempotency_keeps(int status)
-{
-    return (status >= 200 && status < 300) || status == 403 || status == 404 || status == 422;
 }
 
 struct cleaning {

@@ -1,9 +1,11 @@
 /* Idempotency-Key: the same request twice is done once and answered twice.
  *
  * A key is remembered for 24 hours in the scope (caller's account, route, key) with a fingerprint
- * of the body. The row is written in the transaction of the write itself, so that either both are
- * there or neither is. While the first request is on its way its row cannot be seen yet: that is
- * known through the set in this process; at another node the second waits for the first. */
+ * of the body, the status, and the id of what the write made. No text is kept: a repeated answer is
+ * read again, with the rights that the caller has by then. The row is written in the transaction of
+ * the write itself, so that either both are there or neither is. A refusal wrote nothing and is not
+ * kept. While the first request is on its way its row cannot be seen yet: that is known through the
+ * set in this process; at another node the second waits for the first. */
 #pragma once
 
 #include "base/arena.h"
@@ -50,19 +52,16 @@ void idempotency_end(struct idempotency *i, const struct idempotency_key *k);
 
 struct idempotency_answer {
     int status;
-    struct str body; /* in the caller's arena */
+    uint64_t object; /* what was made; 0: the path names all that the answer shows */
 };
 
-/* OK: it was done before, *out is what was answered. ERR_NOT_FOUND: it was not. ERR_INVALID: done
- * with another body. */
+/* OK: it was done before, *out says how it was answered. ERR_NOT_FOUND: it was not. ERR_INVALID:
+ * done with another body. */
 enum err idempotency_find(struct tx *tx, const struct idempotency_key *k, int64_t now_ms,
-                          struct arena *arena, struct idempotency_answer *out);
+                          struct idempotency_answer *out);
 /* ERR_CONFLICT: there is a row that still counts. */
 enum err idempotency_store(struct tx *tx, const struct idempotency_key *k, int64_t now_ms,
-                           int status, struct str body);
-
-/* Is this answer worth remembering: a success, or a refusal that would be the same again? */
-bool idempotency_keeps(int status);
+                           const struct idempotency_answer *answer);
 
 /* Deletes a slice of what is older than IDEMPOTENCY_KEEP_MS; blocking. Returns when to call again
  * (monotonic µs). */

@@ -28,16 +28,14 @@ struct request {
     bool forwarded;   /* another node has looked at it already */
     bool keyed;       /* has an Idempotency-Key that counts */
     bool claimed;     /* … which is in the set of keys in progress */
-    bool executed;    /* … and the handler ran: its refusal may be remembered */
-    bool repeated;    /* … or an earlier answer was found */
+    bool repeated;    /* … under which it was done before */
+    bool executed;    /* the handler ran */
     bool limited;     /* took a token of its route's own limit */
-    bool happened;    /* the handler ran, and something became true */
-    bool rendered;    /* … and its answer is written */
+    bool happened;    /* … and something became true */
     enum err refusal; /* of `prepare`, for a request whose key is looked up first */
     enum err result;  /* of the transaction, for the one who writes the answer */
     int64_t submitted_us;
     struct idempotency_key key;
-    struct db_job keep; /* remembers a refusal */
     struct invalidation_question question;
 };
 
@@ -56,15 +54,13 @@ void request_settle_limit(struct request *r, bool written);
 void request_run(struct request *r);
 void request_submit(struct request *r, struct pool *pool, void (*run)(struct pool_task *task));
 void request_clear_answer(struct request *r);
-void request_render(struct request *r); /* writes the answer of a write, unless it is written */
+void request_render(struct request *r); /* writes the answer of a write */
 
-/* repeat.c. request_repeat: ERR_NOT_FOUND: nothing was answered under this key yet. */
+/* repeat.c. request_repeat sets `repeated` when the key's write was done before, and reads what its
+ * answer shows; an error is the answer. */
 enum err request_claim_key(struct request *r);
 enum err request_repeat(struct request *r, struct tx *tx);
 enum err request_remember(struct request *r, struct tx *tx);
-/* The refusal rolled its own transaction back, so a second one remembers it. True: that one will
- * send the answer. */
-bool request_remember_refusal(struct request *r, enum err refusal);
 
 /* forward.c */
 void request_pass_on(struct request *r);

@@ -48,16 +48,16 @@ struct route {
     const char *summary;
     /* Optional, of writes. `prepare`: on the loop or a blocking thread, before the transaction; an
      * error is the answer. `render`: writes the answer from what the handler left in c->work, after
-     * COMMIT; within the transaction when the answer is kept under a key. It cannot fail: what is
-     * done is done. */
+     * COMMIT. It cannot fail: what is done is done. */
     enum err (*prepare)(struct call *c);
     void (*render)(struct call *c);
     void (*first_statement)(
         struct call *c); /* names the transaction's first statement, in c->job */
     /* The handler for several requests at once, as struct db_job has it. */
     enum err (*together)(struct call *const *calls, size_t n, struct tx *tx, bool *taken);
-    /* Draws a repeated answer from what the handler kept in c->kept; NULL: the answer is kept. */
-    enum err (*repeat)(struct call *c, struct tx *tx, struct str kept);
+    /* In place of the handler when the key's write was done before: leaves in c->work what `render`
+     * shows, by the path and c->object, as the caller may see it now. */
+    enum err (*repeat)(struct call *c, struct tx *tx);
     const struct route_limit *limit;
     /* Of INLINE routes over shared views: draws the answers of several calls that wait. Calls
      * `done` once for each; ERR_NEEDS_TRUTH: the handler shall draw this one, and may block. */

@@ -21,8 +21,8 @@ void request_clear_answer(struct request *r)
     c->status = c->route->success;
     c->detail[0] = '\0';
     c->blocking = !r->on_loop;
-    c->kept = (struct str){NULL, 0};
-    r->executed = r->repeated = r->happened = r->rendered = false;
+    c->object = 0;
+    r->executed = r->repeated = r->happened = false;
 }
 
 static enum err run_handler(struct request *r, struct tx *tx)
@@ -139,38 +139,32 @@ static struct request *request_of_job(struct db_job *job)
     return CONTAINER_OF(job, struct request, call.job);
 }
 
-/* A repeated answer is written already. */
 void request_render(struct request *r)
 {
-    struct call *c = &r->call;
-    if (c->route->render && r->executed && !r->rendered)
-        c->route->render(c);
-    r->rendered = true;
+    if (r->call.route->render && (r->executed || r->repeated))
+        r->call.route->render(&r->call);
 }
 
-/* What is kept under a key is the answer itself: it is written here. */
+/* With a key, the key's own row comes first: what was done before goes before a refusal. */
 static enum err write_run(struct tx *tx, struct db_job *job)
 {
     struct request *r = request_of_job(job);
+    char refused[DETAIL_MAX];
+    memcpy(refused, r->call.detail, sizeof refused);
+    request_clear_answer(r);
     if (r->keyed) {
-        char refused[DETAIL_MAX];
-        memcpy(refused, r->call.detail, sizeof refused);
-        request_clear_answer(r);
-        enum err e = request_repeat(r, tx);
-        if (e != ERR_NOT_FOUND)
-            return e;
-        if (r->refusal)
-            memcpy(r->call.detail, refused, sizeof refused);
-    } else {
-        request_clear_answer(r);
+        TRY(request_repeat(r, tx));
+        if (r->repeated)
+            return OK;
+    }
+    if (r->refusal) {
+        memcpy(r->call.detail, refused, sizeof refused);
+        return r->refusal;
     }
     r->executed = true;
-    enum err e = r->refusal ? r->refusal : run_handler(r, tx);
+    TRY(run_handler(r, tx));
     r->happened = tx->events.count > 0;
-    if (e || !r->keyed)
-        return e;
-    request_render(r);
-    return request_remember(r, tx);
+    return r->keyed ? request_remember(r, tx) : OK;
 }
 
 /* Requests of one route; what else is among them runs by itself. */
@@ -205,8 +199,7 @@ static void write_done(struct db_job *job, enum err result, const char *detail)
         snprintf(c->detail, sizeof c->detail, "%s", detail ? detail : "");
     if (result)
         request_settle_limit(r, false);
-    if (!result || !request_remember_refusal(r, result))
-        request_finish_write(r, result);
+    request_finish_write(r, result);
 }
 
 static void refuse_write(struct request *r, enum err e)
@@ -215,8 +208,6 @@ static void refuse_write(struct request *r, enum err e)
     request_finish(r, e);
 }
 
-/* With a key, the key's own statement comes first, and an answer that is kept under it goes before
- * a refusal. */
 static void write_soon(struct request *r)
 {
     struct call *c = &r->call;

@@ -170,6 +170,12 @@ enum err me_update(struct call *c, struct tx *tx)
     return call_find_account(c, tx, c->caller.account, &p->account, &p->relationship);
 }
 
+enum err me_repeat(struct call *c, struct tx *tx)
+{
+    struct profile_change *p = c->work = ARENA_NEW(&c->x->arena, struct profile_change);
+    return call_find_account(c, tx, c->caller.account, &p->account, &p->relationship);
+}
+
 void me_render(struct call *c)
 {
     struct profile_change *p = c->work;

@@ -19,8 +19,15 @@ enum err comments_prepare(struct call *c)
 enum err comments_create(struct call *c, struct tx *tx)
 {
     struct new_comment *n = c->work;
-    return comment_create(tx, 0, c->params[0], c->caller.account, n->body, &c->x->arena,
-                          &n->comment);
+    TRY(comment_create(tx, 0, c->params[0], c->caller.account, n->body, &c->x->arena, &n->comment));
+    c->object = n->comment.id;
+    return OK;
+}
+
+enum err comments_repeat(struct call *c, struct tx *tx)
+{
+    struct new_comment *n = c->work = ARENA_NEW(&c->x->arena, struct new_comment);
+    return comment_get(tx, c->object, c->caller.account, &c->x->arena, &n->comment);
 }
 
 void comments_render(struct call *c)

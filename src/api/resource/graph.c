@@ -64,6 +64,18 @@ static enum err check_known(struct call *c, struct tx *tx)
     return call_find_account(c, tx, c->params[0], &account, &relationship);
 }
 
+enum err graph_repeat(struct call *c, struct tx *tx)
+{
+    return find_other_end(c, tx, c->params[0]);
+}
+
+/* Of a change that is refused for accounts one may not know of. */
+enum err follow_repeat(struct call *c, struct tx *tx)
+{
+    TRY(check_known(c, tx));
+    return find_other_end(c, tx, c->params[0]);
+}
+
 /* `e`: what the change came to. Asking twice is asking once, so whether it changed anything is not
  * told. */
 static enum err answer(struct call *c, struct tx *tx, enum err e)

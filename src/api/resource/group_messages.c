@@ -12,27 +12,18 @@ struct message_call {
     bool repeated;
 };
 
-/* Under an Idempotency-Key the message's number is kept, and the answer is written anew when it is
- * asked for again. So a text is stored once, and its deletion has nothing to look for. */
 void messages_render(struct call *c)
 {
     const struct message_call *m = c->work;
     render_group_entry(&c->json, &m->message);
-    if (c->idempotency_key.ptr)
-        c->kept = arena_printf(&c->x->arena, "%lld", (long long)m->message.seq);
 }
 
-enum err messages_repeat(struct call *c, struct tx *tx, struct str kept)
+/* Who has left reads on what they wrote. */
+enum err messages_repeat(struct call *c, struct tx *tx)
 {
-    uint64_t seq;
-    struct group_entry message;
-    enum err e = str_parse_u64(kept, &seq) ? OK : ERR_INTERNAL;
-    if (!e)
-        e = message_again(tx, c->params[0], (int64_t)seq, c->caller.account, &c->x->arena,
-                          &message);
-    if (!e)
-        render_group_entry(&c->json, &message);
-    return e == ERR_NOT_FOUND ? ERR_INTERNAL : e; /* entries stay: there must be one */
+    struct message_call *m = c->work = ARENA_NEW(&c->x->arena, struct message_call);
+    return message_again(tx, c->params[0], (int64_t)c->object, c->caller.account, &c->x->arena,
+                         &m->message);
 }
 
 enum err messages_prepare(struct call *c)
@@ -52,6 +43,7 @@ enum err messages_send(struct call *c, struct tx *tx)
 {
     struct message_call *m = c->work;
     TRY(message_send(tx, &m->in, &c->x->arena, &m->message, &m->repeated));
+    c->object = (uint64_t)m->message.seq;
     c->status = m->repeated ? 200 : 201;
     return OK;
 }
@@ -84,7 +76,8 @@ enum err messages_prepare_edit(struct call *c)
 enum err messages_edit(struct call *c, struct tx *tx)
 {
     struct message_call *m = c->work;
-    return message_edit(tx, c->params[0], (int64_t)c->params[1], c->caller.account, m->in.body,
+    c->object = c->params[1];
+    return message_edit(tx, c->params[0], (int64_t)c->object, c->caller.account, m->in.body,
                         &c->x->arena, &m->message);
 }
 

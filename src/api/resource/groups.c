@@ -46,7 +46,14 @@ enum err groups_prepare(struct call *c)
 enum err groups_create(struct call *c, struct tx *tx)
 {
     struct group_call *g = c->work;
-    return group_create(tx, &g->in, &c->x->arena, &g->group);
+    TRY(group_create(tx, &g->in, &c->x->arena, &g->group));
+    c->object = g->group.id;
+    return OK;
+}
+
+enum err groups_repeat(struct call *c, struct tx *tx)
+{
+    return group_get(tx, c->object, c->caller.account, &c->x->arena, &begin(c)->group);
 }
 
 void groups_render(struct call *c)
@@ -89,7 +96,8 @@ enum err groups_prepare_change(struct call *c)
 enum err groups_update(struct call *c, struct tx *tx)
 {
     struct group_call *g = c->work;
-    return group_update(tx, c->params[0], c->caller.account, &g->change, &c->x->arena, &g->group);
+    c->object = c->params[0];
+    return group_update(tx, c->object, c->caller.account, &g->change, &c->x->arena, &g->group);
 }
 
 enum err chat_put(struct call *c, struct tx *tx)
@@ -97,6 +105,7 @@ enum err chat_put(struct call *c, struct tx *tx)
     struct group_call *g = begin(c);
     bool made;
     TRY(chat_open(tx, c->caller.account, c->params[0], &c->x->arena, &g->group, &made));
+    c->object = g->group.id;
     c->status = made ? 201 : 200;
     return OK;
 }
@@ -151,6 +160,14 @@ enum err members_put(struct call *c, struct tx *tx)
     TRY(group_member_get(tx, c->params[0], c->params[1], &c->x->arena, &m->member));
     c->status = outcome == MEMBER_JOINED || outcome == MEMBER_INVITED ? 201 : 200;
     return OK;
+}
+
+enum err members_repeat(struct call *c, struct tx *tx)
+{
+    struct member_call *m = c->work = ARENA_NEW(&c->x->arena, struct member_call);
+    struct group group;
+    TRY(group_get(tx, c->params[0], c->caller.account, &c->x->arena, &group));
+    return group_member_get(tx, c->params[0], c->params[1], &c->x->arena, &m->member);
 }
 
 enum err members_delete(struct call *c, struct tx *tx)

@@ -24,6 +24,16 @@ void posts_render(struct call *c)
     render_post(&c->json, c->work, &c->x->arena);
 }
 
+/* The post that the path names, or that was made under the key. */
+enum err posts_repeat(struct call *c, struct tx *tx)
+{
+    struct post_card card;
+    uint64_t id = c->params[0] ? c->params[0] : c->object;
+    c->work = ARENA_NEW(&c->x->arena, struct feed_item);
+    TRY(post_get(tx, id, c->caller.account, &c->x->arena, &card));
+    return find_post(c, tx, id, c->work);
+}
+
 struct new_post {
     struct feed_item item; /* first: posts_render knows this part */
     struct post_new in;
@@ -57,6 +67,7 @@ enum err posts_create(struct call *c, struct tx *tx)
     struct new_post *p = c->work;
     p->item = (struct feed_item){.author = p->author};
     TRY(post_create(tx, &p->in, &c->x->arena, &p->item.card));
+    c->object = p->item.card.id;
     if (!p->item.author.id)
         TRY(feed_author(c->api->cards, tx, p->in.author, &c->x->arena, &p->item.author));
     return OK;

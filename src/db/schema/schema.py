@@ -38,6 +38,8 @@ def apply(statement, tables):
         tables[made[1]] = [column(p) for p in parts if not re.match(r'(PRIMARY KEY|UNIQUE) \(', p)]
     elif added := re.match(r'ALTER TABLE (\w+) ADD COLUMN (.*)', statement):
         tables[added[1]].append(column(added[2]))
+    elif cut := re.match(r'ALTER TABLE (\w+) DROP COLUMN (\w+)', statement):
+        tables[cut[1]] = [c for c in tables[cut[1]] if c[0] != cut[2]]
     elif dropped := re.match(r'DROP TABLE (\w+)', statement):
         del tables[dropped[1]]
     elif re.match(r'(ALTER|CREATE) TABLE', statement):

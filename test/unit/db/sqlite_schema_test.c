@@ -313,6 +313,32 @@ static void what_the_duplicate_memory_held_is_kept(void **state)
                      7000);
 }
 
+/* Until schema 7 whole answers were kept under keys, and refusals too. */
+static void what_keys_made_is_kept_and_what_they_answered_is_not(void **state)
+{
+    struct store *s = *state;
+    make_old_store(s, 4);
+    store_run_raw(s, "INSERT INTO idempotency VALUES "
+                     "(1, 'posts_create 0', 'k', x'00', 201, '{\"id\":\"12\",\"author\":{}}', 5),"
+                     "(1, 'messages_send 9', 'k', x'00', 201, '34', 5),"
+                     "(1, 'posts_delete 12', 'k', x'00', 204, '', 5),"
+                     "(1, 'posts_create 0', 'l', x'00', 422, '{\"type\":\"about:blank\"}', 5)");
+    store_open(s);
+    store_close(s);
+    assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM idempotency WHERE key = 'k'"), 3);
+    assert_int_equal(store_ask_raw(s, "SELECT count(*) FROM idempotency WHERE key = 'l'"), 0);
+    static const struct {
+        const char *route;
+        int object;
+    } kept[] = {{"posts_create 0", 12}, {"messages_send 9", 34}, {"posts_delete 12", 0}};
+    for (size_t i = 0; i < COUNT_OF(kept); i++) {
+        char sql[120];
+        snprintf(sql, sizeof sql, "SELECT object_id FROM idempotency WHERE route = '%s'",
+                 kept[i].route);
+        assert_int_equal(store_ask_raw(s, sql), kept[i].object);
+    }
+}
+
 /* The list of tables that copying goes by is what is in the store. */
 static void the_list_of_tables_is_the_stores(void **state)
 {
@@ -399,6 +425,7 @@ int main(void)
         STORE_TEST(a_failed_migration_leaves_the_former_version),
         STORE_TEST(an_old_store_becomes_what_a_new_one_is),
         STORE_TEST(what_the_duplicate_memory_held_is_kept),
+        STORE_TEST(what_keys_made_is_kept_and_what_they_answered_is_not),
         STORE_TEST(the_list_of_tables_is_the_stores),
         STORE_TEST(every_table_with_ids_raises_the_generator),
         STORE_TEST(a_wild_id_does_not_end_time),
