@@ -62,7 +62,7 @@ static enum err check_email(struct tx *tx, struct str email)
     bool placed = at && at != email.ptr && at != email.ptr + email.len - 1;
     if (!placed || email.len > EMAIL_MAX || memchr(email.ptr, ' ', email.len))
         return tx_fail(tx, ERR_INVALID, "email is not an address of at most %d bytes", EMAIL_MAX);
-    return check_text(tx, email, "email", EMAIL_MAX);
+    return text_check(tx, email, "email", EMAIL_MAX, TEXT_PLAIN);
 }
 
 static enum err check_profile(struct tx *tx, struct str display_name, struct str bio,

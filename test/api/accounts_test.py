@@ -425,5 +425,14 @@ def _():
         equal(delivery(), "push", "one follower is left")
 
 
+@test("accounts-an-email-with-a-control-character-is-refused")
+def _():
+    ada = SERVER.sign_up("controlled")
+    for bad in ("a@b\n", "a\r\nBcc: x@y", "a\tb@c", "a\u0085@b", "a\u0001@b", "a@b\u007f"):
+        ada.patch("/v1/me", {"email": bad}).problem(422)
+        SERVER.anonymous.post("/v1/accounts", {"username": "nobody.here", "password": PASSWORD, "email": bad}).problem(422)
+    equal(ada.patch("/v1/me", {"email": "ada@example.org"}).expect(200).json["email"], "ada@example.org")
+
+
 if __name__ == "__main__":
     main()

@@ -61,7 +61,7 @@ def _():
 @test("posts-captions-come-back-exactly-as-given")
 def _():
     for caption in ('"quoted" \\ back\\slash / slash', "line\nbreak\ttab\rreturn", "</script><b>&amp;", " edges ",
-                    "\u2028\u2029\ufeff", "عربي עברית 日本語 ไทย", "\x01\x1f\x7f", "💥" * 3, "%s%n{}", "\ud7ff\ue000\U0010ffff"):
+                    "\u2028x\u2029\ufeff", "عربي עברית 日本語 ไทย", "\x01\x1f\x7f", "💥" * 3, "%s%n{}", "\ud7ff\ue000\U0010ffff"):
         made = write(ADA, caption).expect(201).json
         equal(made["caption"], caption)
         equal(ADA.get("/v1/posts/" + made["id"]).json["caption"], caption)
@@ -252,6 +252,17 @@ def _():
             me.get(f"{path}?cursor={forged}").problem(400)
         for limit in ("0", "-1", "1e3", "x", "", "99999999999999999999", "1001"):
             me.get(f"{path}?limit={limit}").problem(400)
+
+
+@test("posts-a-blank-caption-is-refused")
+def _():
+    post = write(ADA, "words").expect(201).json["id"]
+    for blank in (" ", "   ", "\n\t ", "\u00a0", "\u2003\u3000", "\u200b", "\ufeff \u2060"):
+        check("blank" in write(ADA, blank).problem(422)["detail"])
+        ADA.patch("/v1/posts/" + post, {"caption": blank}).problem(422)
+        ADA.post(f"/v1/posts/{post}/comments", {"body": blank}).problem(422)
+    for good in (" x ", "\u00a0\u00e4", "\u200b\U0001f600"):
+        equal(write(ADA, good).expect(201).json["caption"], good)
 
 
 # -- doing it safely twice -------------------------------------------------------------------------------
