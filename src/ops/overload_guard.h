@@ -1,13 +1,13 @@
-/* The overload guard: when the store itself is at risk, work that can wait stops first, then new
- * posts; reads and deletes continue.
+/* The overload guard: when the store itself is at risk, work that can wait stops first, then what
+ * makes the store grow; reads and deletes continue.
  *
  *  - Level 0: nothing stops.
  *  - Level 1, when free disk < 2 × --guard-free, or the backlog > half of --guard-backlog: bulk
  *    work stops (replays, rebuilds, imports), and for the disk's sake expansion (the lanes of large
  *    fan-outs).
  *  - Level 2, when free disk < --guard-free, or a commit found no room, or the backlog >
- *    --guard-backlog: also writes that make the store grow (posts, comments, sign-ups): 503 with
- *    Retry-After.
+ *    --guard-backlog: also writes that make the store grow (posts, edits, likes, follows, messages,
+ *    sign-ups): 503 with Retry-After.
  *
  * A level ends when there is a tenth more room than its limit. A backlog never stops expansion,
  * because expansion drains it.

@@ -155,6 +155,35 @@ def _():
         check(grown < 100 * 1024 * 1024, f"memory grew by {grown} bytes")
 
 
+@test("overload-guard-refuses-whatever-makes-the-store-grow-and-deletes-go-on")
+def _():
+    with Server(guard_free=0, guard_backlog=20, rate_auth=0, rate_write=0) as server:
+        ada, bob = server.sign_up("ada"), server.sign_up("bob")
+        bob.put(f"/v1/accounts/{ada.id}/follow").expect(200)
+        post = ada.post("/v1/posts", {"caption": "before"}).expect(201).json["id"]
+        comment = bob.post(f"/v1/posts/{post}/comments", {"body": "before"}).expect(201).json["id"]
+        group = ada.post("/v1/groups", {"name": "before", "members": [bob.id]}).expect(201).json["id"]
+        sent = ada.post(f"/v1/groups/{group}/messages", {"body": "before"}).expect(201).json["seq"]
+        server.operator.put("/v1/admin/lanes", {"lane": "small", "stopped": True}).expect(200)
+        level = lambda: server.operator.get("/v1/admin/status").expect(200).json["overload_guard"]["level"]  # noqa: E731
+        wait_until(lambda: ada.post("/v1/posts", {"caption": "x"}).status == 503 and level() == 2, 15, "level 2")
+        message = f"/v1/groups/{group}/messages"
+        growing = [("POST", "/v1/posts", {"caption": "x"}), ("PATCH", "/v1/posts/" + post, {"caption": "x"}),
+                   ("PUT", f"/v1/posts/{post}/like", None), ("POST", f"/v1/posts/{post}/comments", {"body": "x"}),
+                   ("PUT", f"/v1/accounts/{bob.id}/follow", None), ("PUT", f"/v1/accounts/{bob.id}/mute", None),
+                   ("PUT", f"/v1/accounts/{bob.id}/block", None), ("PUT", f"/v1/accounts/{bob.id}/chat", None),
+                   ("PATCH", "/v1/me", {"bio": "x"}), ("POST", "/v1/groups", {"name": "x"}),
+                   ("PATCH", f"/v1/groups/{group}", {"name": "x"}), ("POST", message, {"body": "x"}),
+                   ("PATCH", f"{message}/{sent}", {"body": "x"}),
+                   ("PUT", f"/v1/groups/{group}/members/{bob.id}", {"role": "admin"})]
+        for headers in ({}, {"Idempotency-Key": "k"}):
+            for method, path, body in growing:
+                check("backlog" in ada.request(method, path, body, headers=headers).problem(503)["detail"], path)
+        for path in (f"/v1/comments/{comment}", f"{message}/{sent}", f"/v1/posts/{post}"):
+            ada.delete(path, headers={"Idempotency-Key": "k"}).expect(204)
+        server.log_in("bob").delete(f"/v1/accounts/{ada.id}/follow").expect(200)
+
+
 @test("overload-by-clients-that-go-away-does-no-harm")
 def _():
     with Server(rate_auth=0) as server:
