@@ -2,7 +2,8 @@
  *
  * What is unread is a subtraction: the group counts its messages, and a member's mark holds how
  * many there were up to it. So neither a message nor a read touches more than one member's row,
- * however many members there are. Mentions are rows, counted above the mark.
+ * however many members there are. Mentions are rows, counted above the mark; so are deleted
+ * messages, which both numbers still hold.
  *
  * Reading is two questions: which groups in which order, and what is shown of them. A view may
  * answer the first, whatever it holds. The second is asked here, and what was found is kept in
@@ -56,8 +57,9 @@ static void read_item(struct db_rows *rows, struct arena *arena, struct inbox_it
     out->activity = group_activity(g);
     out->peer = db_id(rows, MORE + 7);
     out->position = 0;
-    out->unread = g->messages - g->read_count;
     out->mentions = db_i64(rows, MORE);
+    out->deleted = db_i64(rows, MORE + 8);
+    out->unread = g->messages - g->read_count - out->deleted;
     out->last = (struct group_entry){0};
     if (db_is_null(rows, MORE + 1))
         return;
@@ -105,11 +107,14 @@ enum err inbox_rows(struct tx *tx, uint64_t account, const uint64_t *groups, siz
         "WHERE x.account_id = m.account_id AND x.group_id = m.group_id AND x.seq > m.read_seq "
         "LIMIT $3) AS few), l.author_id, l.client_id, l.body, l.created_at, l.edited_at, "
         "l.deleted_at, CASE WHEN g.kind = 1 THEN (SELECT o.account_id FROM group_members o "
-        "WHERE o.group_id = g.id AND o.account_id <> m.account_id LIMIT 1) END FROM ids($2) AS i "
+        "WHERE o.group_id = g.id AND o.account_id <> m.account_id LIMIT 1) END, "
+        "(SELECT COUNT(*) FROM (SELECT 1 FROM group_log d WHERE d.group_id = m.group_id "
+        "AND d.seq > m.read_seq AND d.deleted_at IS NOT NULL LIMIT $4) AS gone) FROM ids($2) AS i "
         "CROSS JOIN group_members m CROSS JOIN groups g " GROUP_PEER
         "LEFT JOIN group_log l ON l.group_id = g.id AND l.seq = g.last_seq "
         "WHERE m.group_id = i.id AND m.account_id = $1 AND m.left_seq IS NULL AND g.id = i.id",
-        DB_ARGS(DB_I64(account), DB_IDS(groups, n), DB_I64(INBOX_MENTIONS_MAX)));
+        DB_ARGS(DB_I64(account), DB_IDS(groups, n), DB_I64(INBOX_MENTIONS_MAX),
+                DB_I64(INBOX_DELETED_MAX)));
     /* They come in any order, and are wanted in that of `groups`. */
     struct inbox_item *found = ARENA_ARRAY(arena, struct inbox_item, n);
     while (db_next(&rows)) {

@@ -10,7 +10,8 @@
 enum {
     INBOX_LIMIT_DEFAULT = 20,
     INBOX_LIMIT_MAX = 100,
-    INBOX_MENTIONS_MAX = 1000 /* more are not counted */
+    INBOX_MENTIONS_MAX = 1000, /* more are not counted */
+    INBOX_DELETED_MAX = 10000  /* more of one group above a mark count as unread */
 };
 
 struct inbox_item {
@@ -19,6 +20,7 @@ struct inbox_item {
     uint64_t peer;     /* of a chat: the other one, shown or not */
     uint64_t position; /* set by inbox_page_read() alone: where it stands on the page */
     int64_t unread, mentions;
+    int64_t deleted;         /* messages above the mark, which are not among the unread */
     struct group_entry last; /* the last message; seq 0: none that the person may see */
 };
 

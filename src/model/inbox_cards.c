@@ -26,7 +26,8 @@
 static bool belong_together(const struct group_card *g, const struct member_card *m,
                             uint64_t account)
 {
-    return m->read_seq <= g->seq && m->read_count <= g->messages && m->joined_seq <= g->seq &&
+    return m->read_seq <= g->seq && m->read_count + m->deleted <= g->messages &&
+           m->joined_seq <= g->seq &&
            (g->last_author != account || m->read_seq >= g->last_seq || g->last_seq < m->joined_seq);
 }
 
@@ -54,8 +55,9 @@ static void compose(const struct group_card *g, const struct member_card *m,
                 .archived = m->archived,
             },
         .peer = m->peer,
-        .unread = g->messages - m->read_count,
+        .unread = g->messages - m->read_count - m->deleted,
         .mentions = m->mentions,
+        .deleted = m->deleted,
     };
     out->activity = group_activity(&out->group);
     if (m->peer && !m->peer_hidden)
@@ -188,6 +190,7 @@ static struct member_card member_card_of(const struct inbox_look *look, size_t i
         .read_seq = g->read_seq,
         .read_count = g->read_count,
         .mentions = item->mentions,
+        .deleted = item->deleted,
         .members_ticket = look->member[i],
         .peer_ticket = look->peer[i],
         .role = (uint8_t)g->role,

@@ -95,6 +95,7 @@ struct member_card {
     uint64_t peer;  /* of a chat: the other one */
     uint64_t joined_id;
     int64_t joined_seq, read_seq, read_count, mentions;
+    int64_t deleted;                         /* messages above the mark */
     card_ticket members_ticket, peer_ticket; /* cards_members_key(group), peer */
     uint8_t role;
     bool muted, archived;

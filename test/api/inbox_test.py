@@ -125,6 +125,9 @@ def _():
         equal((shown(client)["last_message"]["body"], shown(client)["last_message"]["deleted"]), (None, True))
     equal(shown(bob)["mentions"], 0)
     read(bob, group, sent["seq"]).expect(200)
+    equal((shown(bob)["unread"], shown(eve)["unread"]), (0, 0))  # deleted
+    say(ada, group, "three")
+    read(bob, group, sent["seq"] + 2 + 1).expect(200)  # behind it: an edit, a deletion, and that one
     equal((shown(bob)["unread"], shown(eve)["unread"]), (0, 1))
     bob.patch(f"/v1/groups/{group}", {"muted": True}).expect(200)
     equal((shown(bob)["group"]["muted"], shown(eve)["group"]["muted"]), (True, False))
@@ -162,6 +165,26 @@ def _():
     equal((item(bob, group)["unread"], item(ada, group)["unread"]), (3, 0))
     say(bob, group)
     equal((item(bob, group)["unread"], item(ada, group)["unread"]), (0, 1))
+
+
+@test("unread-does-not-count-a-deleted-message")
+def _():
+    ada, bob = people("ada", "bob")
+    group = make(ada, bob)
+    sent = [say(ada, group, str(n)) for n in range(4)]
+    unread = lambda: item(bob, group)["unread"]  # noqa: E731
+    remove = lambda one: ada.delete(f"/v1/groups/{group}/messages/{one['seq']}").expect(204)  # noqa: E731
+    equal(unread(), 4)
+    remove(sent[1])
+    equal((unread(), item(ada, group)["unread"]), (3, 0))
+    equal(read(bob, group, sent[0]["seq"]).expect(200).json["unread"], 2)
+    equal(read(bob, group, sent[2]["seq"]).expect(200).json["unread"], 1)  # past the deleted one
+    remove(sent[0])  # what was read is not unread by its deletion
+    equal(unread(), 1)
+    remove(sent[3])
+    equal((unread(), item(bob, group)["last_message"]["deleted"]), (0, True))
+    say(ada, group, "new")
+    equal(unread(), 1)
 
 
 @test("a-read-mark-goes-forward-only-and-not-beyond-the-end")

@@ -223,7 +223,7 @@ def verify_inbox(world, me, logs, there):
         item = items[ids.index(group.id)]
         messages = [e for e in entries if e["kind"] == "message"]
         joined, read = item["group"]["joined_seq"], item["group"]["read_seq"]
-        equal(item["unread"], len([e for e in messages if e["seq"] > read]), f"person{me}'s unread messages")
+        equal(item["unread"], len([e for e in messages if e["seq"] > read and not e["deleted"]]), f"person{me}'s unread messages")
         last = messages[-1] if messages and messages[-1]["seq"] >= joined else None
         shown = item["last_message"]
         equal(shown and (shown["seq"], shown["body"]), last and (last["seq"], last["body"]), f"person{me}'s last message")

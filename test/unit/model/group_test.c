@@ -137,7 +137,7 @@ static void check_item(const struct inbox_item *item, int who, uint64_t activity
     const struct m_member *m = &g->members[who];
     int unread = 0, mentions = 0, count = 0;
     for (int s = m->read + 1; s <= g->seq; s++) {
-        unread += g->log[s].kind == ENTRY_MESSAGE;
+        unread += g->log[s].kind == ENTRY_MESSAGE && !g->log[s].deleted;
         mentions += (g->log[s].mentions >> who & 1) != 0;
     }
     for (int i = 0; i < PEOPLE; i++)
