@@ -215,6 +215,23 @@ enum err sink_forget(struct sink_env *env, const struct event *e, const uint64_t
     return unless_unknown(error);
 }
 
+/* Readers find the author's pull list by themselves once they know that there is one. */
+enum err sink_spread(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
+                     struct sink_result *result)
+{
+    (void)members;
+    size_t told = 0;
+    bool more = false;
+    TRY(timelines_spread(env->views->timelines, e->actor, &told, &more));
+    result->again = more;
+    result->delivered = told > 0 ? n : 0;
+    if (told == 0 && !more) {
+        result->skipped = n;
+        result->skipped_as = "the followers know that the author's posts are pulled";
+    }
+    return OK;
+}
+
 struct purge {
     uint64_t account;
     struct follow_policy policy;

@@ -11,6 +11,9 @@
  * applies that. A thread sends them what was read while the next rows are read, many in one call:
  * the more edges of an account a call has, the less each costs.
  *
+ * Pulled posts come before follows: so whoever is loaded as a follower of their authors learns of
+ * them (timelines_spread), and no follower has to be visited for that.
+ *
  * Pull lists hold at most as many ids as timelines do (views->cap); the load gives one more, so
  * that a full list knows that there is something below it. */
 #include <stdlib.h>
@@ -284,8 +287,8 @@ static enum err applier_end(struct applier *a)
 
 static enum err load_all(struct load *l)
 {
-    static const tx_fn walks[] = {read_accounts, read_follows, read_mutes, read_members,
-                                  read_pulled};
+    static const tx_fn walks[] = {read_accounts, read_pulled, read_follows, read_mutes,
+                                  read_members};
     enum err e = db_read(l->db, read_total, l, NULL);
     for (size_t i = 0; !e && i < sizeof walks / sizeof walks[0]; i++)
         e = walk(l, walks[i]);

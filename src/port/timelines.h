@@ -26,7 +26,11 @@
  *     they did at every moment since it was brought up to date: a change that has returned is
  *     never overlooked. It may say "changed" without a reason.
  *  6. While the state is lost or suspect home() reports UINT64_MAX, begin() and anew() answer
- *     ERR_CONFLICT, and a rebuild that began before has no result. */
+ *     ERR_CONFLICT, spread() answers ERR_UNAVAILABLE, and a rebuild that began before has no
+ *     result.
+ *  7. A driver may keep with each reader whose posts are pulled. Then home() may leave out an
+ *     author's pulled posts until spread() has said, after the first of them, that there is no
+ *     more to do: from then on, who follows the author finds them, also who follows later. */
 #pragma once
 
 #include <stdbool.h>
@@ -64,6 +68,7 @@ struct timelines_ops {
     enum err (*home)(struct timelines *t, uint64_t viewer, uint64_t below, uint64_t *ids,
                      size_t max, size_t *n, uint64_t *floor);
     enum err (*stamp)(struct timelines *t, uint64_t viewer, struct view_stamp *stamp, bool *same);
+    enum err (*spread)(struct timelines *t, uint64_t author, size_t *told, bool *more);
     enum err (*sweep)(struct timelines *t, int64_t seen_before_ms, size_t max_accounts,
                       size_t *dropped, bool *wrapped);
 };
@@ -148,6 +153,14 @@ static inline enum err timelines_stamp(struct timelines *t, uint64_t viewer,
                                        struct view_stamp *stamp, bool *same)
 {
     return t->ops->stamp(t, viewer, stamp, same);
+}
+
+/* One bounded part of making an author's pulled posts known to those who follow the author. *told:
+ * how many learned of it now; *more: call again. */
+static inline enum err timelines_spread(struct timelines *t, uint64_t author, size_t *told,
+                                        bool *more)
+{
+    return t->ops->spread(t, author, told, more);
 }
 
 /* One bounded slice of the walk over all accounts that drops the timelines and inboxes of those not

@@ -55,7 +55,7 @@ def _():
     for field in ("time", "committed_at", "published_at", "done_at"):
         check(shapes.is_time(told[field]), f"{field} is {told[field]}")
     check(told["committed_at"] <= told["published_at"] <= told["done_at"], str(told))
-    equal([(r["consumer"], r["wanted"]) for r in told["rules"]], [("timelines", True), ("live", False)])
+    equal([(r["consumer"], r["wanted"]) for r in told["rules"]], [("timelines", True), ("live", False), ("pulls", False)])
     equal(told["rules"][0]["why_not"], None)
     batches = told["batches"]
     equal((batches["count"], batches["members"], batches["delivered"], batches["complete"]), (1, 1, 1, True))
@@ -78,9 +78,9 @@ def _():
                "the author to become a celebrity")
     post = star.post("/v1/posts", {"caption": "pulled"}).expect(201).json["id"]
     told = await_state(event_of(post), "done")
-    equal([(r["consumer"], r["wanted"]) for r in told["rules"]], [("timelines", False), ("live", True)])
+    equal([(r["consumer"], r["wanted"]) for r in told["rules"]], [("timelines", False), ("live", True), ("pulls", True)])
     check(len(told["rules"][0]["why_not"]) > 5, str(told["rules"]))
-    equal(told["batches"]["count"], 1)  # the announcement to open streams
+    equal(told["batches"]["count"], 2)  # the announcement to open streams, and whether followers know of the pull list
     check("not for timelines: " + told["rules"][0]["why_not"] in said("event", told["id"]))
 
 

@@ -277,6 +277,20 @@ def _():
         equal(stream.all("feed", id=muted), [])
 
 
+@test("a-pulled-post-is-told-to-followers-on-every-set-of-drivers")
+def _():
+    with Server(rate_auth=0, celebrity_threshold=2, celebrity_adaptive=False) as server:
+        star, ada, bob, eve = (server.sign_up(name) for name in ("star", "ada", "bob", "eve"))
+        for fan in (ada, bob):
+            fan.put(f"/v1/accounts/{star.id}/follow").expect(200)
+        with Stream(server, ada) as followed, Stream(server, eve) as stranger:
+            post = star.post("/v1/posts", {"caption": "pulled"}).expect(201).json["id"]
+            followed.wait("feed", id=post)
+            equal(ada.get("/v1/feed").json["items"][0]["id"], post)
+            server.drain()
+            equal(stranger.all("feed", id=post), [])
+
+
 @test("many-groups-at-once-are-all-told")
 def _():
     ada, bob = people("ada", "bob")

@@ -307,6 +307,35 @@ void the_floor_is_the_highest_of_all_lists(void **state)
     assert_int_equal(p.n, PULL_CAP);
 }
 
+/* More followers than one step of the spread tells, so that the last of them needs a second one. */
+void every_follower_finds_a_pulled_post_once_it_is_spread(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    enum { FOLLOWERS = 4100, AUTHOR = 9 };
+    struct view_change *c = calloc(2 * FOLLOWERS, sizeof *c);
+    for (size_t i = 0; i < FOLLOWERS; i++) {
+        c[i] = (struct view_change){.kind = VIEW_ACCOUNT, .on = true, .account = 100 + i};
+        c[FOLLOWERS + i] = (struct view_change){
+            .kind = VIEW_FOLLOW, .on = true, .account = 100 + i, .other = AUTHOR};
+    }
+    assert_int_equal(views_apply(v, c, (size_t)2 * FOLLOWERS), OK);
+    free(c);
+    post_pulled(v, AUTHOR, 25);
+    bool more = true;
+    size_t told, steps = 0;
+    while (more && steps++ < FOLLOWERS)
+        assert_int_equal(timelines_spread(v->timelines, AUTHOR, &told, &more), OK);
+    assert_false(more);
+    for (uint64_t follower = 100; follower < 100 + FOLLOWERS; follower += 41)
+        HOME_IS(v, follower, 0, 25);
+    HOME_IS(v, 100 + FOLLOWERS - 1, 0, 25);
+    assert_int_equal(timelines_spread(v->timelines, AUTHOR, &told, &more), OK);
+    assert_int_equal(told, 0); /* they know */
+    account(v, 1);
+    follow(v, 1, AUTHOR);
+    HOME_IS(v, 1, 0, 25);
+}
+
 void own_posts_are_there_at_once(void **state)
 {
     struct views *v = ((struct fixture *)*state)->v;

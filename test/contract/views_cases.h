@@ -124,6 +124,7 @@ void dropped_account(struct views *v, uint64_t id);
     X(pull_lists_of_the_muted_and_hidden_are_passed_over)                                          \
     X(many_pull_lists_are_merged)                                                                  \
     X(the_floor_is_the_highest_of_all_lists)                                                       \
+    X(every_follower_finds_a_pulled_post_once_it_is_spread)                                        \
     X(own_posts_are_there_at_once)                                                                 \
     X(nothing_pushed_during_a_rebuild_is_lost)                                                     \
     X(two_rebuilds_at_once_agree)                                                                  \

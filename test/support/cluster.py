@@ -200,7 +200,7 @@ class Crowd:
         finally:
             client.close()
 
-    def _persist(self, method, path, token, body, key, wanted, seed):
+    def persist(self, method, path, token, body, key, wanted, seed):
         """Repeats a request, at another node, until one answers as wanted, or the writing has ended."""
         rand = random.Random(str(seed))
         deadline = None
@@ -239,7 +239,7 @@ class Crowd:
             caption = f"{author.username} {n}"
             with self._lock:
                 self.tried.add(caption)
-            answer = self._persist("POST", "/v1/posts", author.token, {"caption": caption}, f"p-{caption}".replace(" ", "-"),
+            answer = self.persist("POST", "/v1/posts", author.token, {"caption": caption}, f"p-{caption}".replace(" ", "-"),
                                    (201, 200), (number, n))
             if answer is None:
                 return
@@ -252,7 +252,7 @@ class Crowd:
                 self._check_own(author, caption, answer, rand)
                 with self._lock:
                     self.deleting.add(caption)
-                gone = self._persist("DELETE", f"/v1/posts/{answer.json['id']}", author.token, None, None, (204, 200, 404),
+                gone = self.persist("DELETE", f"/v1/posts/{answer.json['id']}", author.token, None, None, (204, 200, 404),
                                      (number, n, 1))
                 if gone is not None:
                     self._check_gone(caption, gone, rand)

@@ -203,6 +203,15 @@ static bool drop_if_unseen(struct memory_views *m, uint32_t slot, uint32_t befor
     return drop;
 }
 
+/* Readers look at the pull lists of all whom they follow: there is nothing to be made known. */
+static enum err spread(struct timelines *base, uint64_t author, size_t *told, bool *more)
+{
+    (void)base, (void)author;
+    *told = 0;
+    *more = false;
+    return OK;
+}
+
 static enum err sweep(struct timelines *base, int64_t seen_before_ms, size_t max_accounts,
                       size_t *dropped, bool *wrapped)
 {
@@ -495,5 +504,6 @@ const struct timelines_ops memory_timelines_ops = {
     .forget = forget,
     .home = home,
     .stamp = stamp,
+    .spread = spread,
     .sweep = sweep,
 };

@@ -7,10 +7,9 @@
  * the latest events that changed them.
  *
  * Whose posts a reader must pull is kept with the reader, since a look at every followee would cost
- * more than the page. So the first pulled post of an author is made known to all followers before
- * it returns (`spread`); later followers learn it from the reply to their follow. A spread that
- * died half-way is begun again with the author's next pulled post. An author too many is harmless:
- * home() checks the followees anyway.
+ * more than the page. So followers have to learn of an author's first pulled post: the first page
+ * of them does here, all others through the engine (spread.c). Who follows later learns it from the
+ * reply to the follow. An author too many is harmless: home() checks the followees anyway.
  *
  * Clearing takes along which event changed an edge last. A change that was on its way meanwhile may
  * come after the views were loaded again, and be older than what was loaded: so a call that took
@@ -22,7 +21,6 @@
 enum {
     CHANGES_A_FLUSH = 1024,
     COMMANDS_A_FLUSH = 4096,
-    SPREAD_PAGE = 2000,
     LOAD_MIN = 256,
     FOLLOWS_MIN = 64,        /* that stand one behind the other: they go by account, */
     FOLLOWS_MAX = 64 * 1024, /* so many in one call */
@@ -157,11 +155,6 @@ struct follow_up {
     size_t spread_count;
 };
 
-static void tell_of_pull_list(struct batch *b, uint64_t follower, uint64_t author)
-{
-    batch_command(b, "SADD", arg_account(KEY_PULLED, follower), arg_number(author));
-}
-
 /* Reads the replies to one change, from command `at` on; returns where the next one's begin. */
 static size_t note_change(struct redis_views *r, struct batch *b, const struct view_change *c,
                           size_t at, bool empty, struct follow_up *f)
@@ -209,34 +202,6 @@ static size_t note_change(struct redis_views *r, struct batch *b, const struct v
 
 /* ---- the second half ---- */
 
-static enum err spread(struct redis_views *r, uint64_t author)
-{
-    BORROWED struct batch *b = batch_borrow(&r->client);
-    uint64_t after = 0, ids[SPREAD_PAGE];
-    size_t n = SPREAD_PAGE;
-    enum err e = OK;
-    while (!e && n == SPREAD_PAGE) {
-        batch_reset(b);
-        queue_followers(b, author, after, SPREAD_PAGE);
-        e = batch_flush(b, FLUSH_WAIT);
-        if (e)
-            break;
-        n = reply_ids(batch_reply(b, 0), ids, SPREAD_PAGE);
-        batch_reset(b);
-        for (size_t i = 0; i < n; i++)
-            tell_of_pull_list(b, ids[i], author);
-        e = batch_flush(b, FLUSH_WAIT);
-        after = n > 0 ? ids[n - 1] : after;
-    }
-    if (!e) {
-        batch_reset(b);
-        batch_command(b, "SADD", arg_key(key_of_bucket(KEY_SPREAD, bucket_of(author))),
-                      arg_number(author));
-        e = batch_flush(b, FLUSH_WAIT);
-    }
-    return e;
-}
-
 /* A visit is never before the start of a walk that is under way, whatever the clock says: both
  * halves of the walk would pass over an account that seems to have come between its two moments.
  * The visit was noted first and the walk is looked for afterwards: a walk that begins in between
@@ -262,21 +227,34 @@ static enum err raise_visits(struct batch *b, const struct view_change *changes,
 }
 
 /* "A new account, and its timeline is empty": true the first time. Applied again after everything
- * was lost, it would make an old account's timeline look complete. */
+ * was lost, it would make an old account's timeline look complete: also when everything is cleared
+ * between this look and the change. So the epoch is looked at before and after (look_for_clearing);
+ * *epoch is 0 when no account is taken for a new one. */
 static enum err look_at_new(struct redis_views *r, struct batch *b,
-                            const struct view_change *changes, size_t n, bool *empty)
+                            const struct view_change *changes, size_t n, bool *empty,
+                            uint64_t *epoch)
 {
+    *epoch = 0;
     for (size_t i = 0; i < n; i++) {
         empty[i] = changes[i].kind == VIEW_ACCOUNT && changes[i].on;
-        if (empty[i])
-            queue_complete(r, b, changes[i].account);
+        if (!empty[i])
+            continue;
+        if (batch_count(b) == 0)
+            batch_command(b, "GET", arg_key(EPOCH_KEY));
+        queue_complete(r, b, changes[i].account);
     }
-    enum err e = batch_flush(b, FLUSH_WAIT);
-    for (size_t i = 0, at = 0; !e && i < n; i++)
-        if (empty[i])
-            empty[i] = reply_is(b, at++, 1) && !is_lost(r);
+    TRY(batch_flush(b, FLUSH_WAIT));
+    uint64_t found = 0; /* none: everything was lost, or is being cleared */
+    if (batch_count(b) > 0)
+        (void)str_parse_u64(batch_text(b, 0), &found);
+    for (size_t i = 0, at = 1; i < n; i++) {
+        if (!empty[i])
+            continue;
+        empty[i] = found && reply_is(b, at++, 1) && !is_lost(r);
+        *epoch = empty[i] ? found : *epoch;
+    }
     batch_reset(b);
-    return e;
+    return OK;
 }
 
 static bool names_events(const struct view_change *changes, size_t n)
@@ -332,12 +310,23 @@ static enum err look_for_clearing(struct redis_views *r, uint64_t epoch)
     return ERR_UNAVAILABLE;
 }
 
+/* The first followers of each. What fails here, or is left, is the engine's work: it may lag. */
+static void spread_some(struct redis_views *r, const struct follow_up *f)
+{
+    size_t told;
+    bool more;
+    for (size_t i = 0; i < f->spread_count; i++)
+        if (i == 0 || f->spread[i] != f->spread[i - 1])
+            (void)redis_spread(&r->timelines, f->spread[i], &told, &more);
+}
+
 static enum err apply_some(struct redis_views *r, const struct view_change *changes, size_t n)
 {
     BORROWED struct batch *b = batch_borrow(&r->client);
     BORROWED struct batch *told = batch_borrow(&r->client);
     struct follow_up f = {.told = told};
-    enum err e = look_at_new(r, b, changes, n, f.empty);
+    uint64_t epoch;
+    enum err e = look_at_new(r, b, changes, n, f.empty, &epoch);
     for (size_t i = 0; !e && i < n; i++)
         queue_change(r, b, &changes[i], f.empty[i]);
     if (!e)
@@ -345,13 +334,13 @@ static enum err apply_some(struct redis_views *r, const struct view_change *chan
     for (size_t i = 0, at = 0; !e && i < n; i++)
         at = note_change(r, b, &changes[i], at, f.empty[i], &f);
     if (!e)
-        e = batch_flush(f.told, FLUSH_WAIT);
-    for (size_t i = 0; !e && i < f.spread_count; i++) {
-        bool repeated = i > 0 && f.spread[i] == f.spread[i - 1];
-        e = repeated ? OK : spread(r, f.spread[i]);
-    }
+        e = batch_flush(f.told, FLUSH_GOOD);
+    if (!e)
+        spread_some(r, &f);
     if (!e)
         e = raise_visits(b, changes, n);
+    if (!e && epoch)
+        e = look_for_clearing(r, epoch);
     return e;
 }
 

@@ -67,6 +67,7 @@ struct redis_views {
     char masterships[COPIES_MAX][MASTERSHIP]; /* who answered at the last save, by copy */
 
     _Atomic bool suspect;
+    _Atomic uint64_t loading;           /* the epoch that clear() began; 0: it was not called */
     _Atomic uint64_t epoch_seen;        /* as of the last look */
     _Atomic uint64_t restarts_trusted;  /* up to this restart all was found complete */
     _Atomic uint32_t walked_at;         /* as far as this process knows, seconds */
@@ -167,6 +168,15 @@ enum err redis_home(struct timelines *base, uint64_t viewer, uint64_t below, uin
 enum err redis_sweep(struct timelines *base, int64_t seen_before_ms, size_t max_accounts,
                      size_t *dropped, bool *wrapped);
 
+/* ---- spread.c ---- */
+
+enum err redis_spread(struct timelines *base, uint64_t author, size_t *told, bool *more);
+
+static inline void tell_of_pull_list(struct batch *b, uint64_t follower, uint64_t author)
+{
+    batch_command(b, "SADD", arg_account(KEY_PULLED, follower), arg_number(author));
+}
+
 /* ---- home.c ---- */
 
 /* Answered by [[the newest ids], [head]]. */
@@ -174,6 +184,11 @@ size_t queue_top(struct batch *b, uint64_t viewer, size_t max);
 /* Answered by {floor, {ids}}, or {}: no such list. */
 size_t queue_pull_list(struct redis_views *r, struct batch *b, uint64_t author, uint64_t below,
                        size_t max);
+/* Is everything complete around each of these, whose keys were read before in the same batch? The
+ * last commands of a batch, the first of which is returned; then whether all of them said so. */
+size_t queue_complete_around(struct redis_views *r, struct batch *b, const uint64_t *authors,
+                             size_t n);
+bool is_complete_around(const struct batch *b, size_t first);
 /* Sorts, keeps each id once and the newest `max`. Returns how many. */
 size_t sort_page(uint64_t *ids, size_t n, size_t max);
 

@@ -2,7 +2,9 @@
  *
  * A page of a person whose followees have no pull lists is one trip to one node: the timeline, and
  * the mark that says whether all is complete there. Pull lists are read in a second trip, from all
- * nodes at once, together with who of their authors is muted or hidden.
+ * nodes at once, together with who of their authors is muted or hidden, and with the marks beside
+ * them: a list may be gone, or begun anew, on a node that lost its data, while the viewer's own
+ * node has everything.
  *
  * The first page, which is nearly all that is read, goes without a script: a script costs Redis as
  * much as the page itself. The newest ids and the head are read in one transaction, or a timeline
@@ -52,6 +54,28 @@ size_t queue_pull_list(struct redis_views *r, struct batch *b, uint64_t author, 
                         arg_number(max), arg_number(r->pull_cap));
 }
 
+size_t queue_complete_around(struct redis_views *r, struct batch *b, const uint64_t *authors,
+                             size_t n)
+{
+    bool asked[COPIES_MAX] = {false};
+    size_t first = batch_count(b);
+    for (size_t i = 0; i < n; i++) {
+        size_t copy = r->copies > 1 ? key_of_people(authors[i]).slot / COPY_SLOTS : 0;
+        if (!asked[copy])
+            queue_complete(r, b, authors[i]);
+        asked[copy] = true;
+    }
+    return first;
+}
+
+bool is_complete_around(const struct batch *b, size_t first)
+{
+    for (size_t i = first; i < batch_count(b); i++)
+        if (!reply_is(b, i, 1))
+            return false;
+    return true;
+}
+
 static int by_falling_id(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -85,7 +109,10 @@ static enum err pull_some(struct redis_views *r, uint64_t viewer, const uint64_t
     queue_members(b, KEY_MUTED, viewer, authors, n);
     for (size_t i = 0; i < n; i++)
         queue_pull_list(r, b, authors[i], p->below, p->max);
+    size_t around = queue_complete_around(r, b, authors, n);
     enum err e = batch_flush(b, FLUSH_HURRY | FLUSH_GOOD);
+    if (!e && !is_complete_around(b, around))
+        e = ERR_NEEDS_TRUTH;
     size_t room = p->n;
     for (size_t i = 0; !e && i < n; i++)
         room += reply_count(reply_part(b, LISTS + i, 1));
@@ -176,7 +203,7 @@ enum err redis_home(struct timelines *base, uint64_t viewer, uint64_t below, uin
         e = read_top(r, viewer, &page, &found);
     if (!lost && !e && !found)
         e = read_any(r, viewer, &page, &found);
-    if (is_lost(r)) { /* perhaps known since: no word of that counts */
+    if (e == ERR_NEEDS_TRUTH || is_lost(r)) { /* perhaps known since: no word of that counts */
         found = false;
         e = OK;
     }

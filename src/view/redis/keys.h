@@ -24,7 +24,7 @@ enum key_kind {
     KEY_RECENT = 'r',    /* the latest events that changed its edges */
     /* for a bucket */
     KEY_PEOPLE = 'p', /* account → state and last visit; groups are not in it */
-    KEY_SPREAD = 'q', /* authors whose followers all know that there is a pull list */
+    KEY_SPREAD = 'Q', /* author → how far its followers know of its pull list (spread.c) */
 };
 
 /* A number that lives and dies with everything else. */

@@ -70,9 +70,8 @@ static enum err tell_followers(struct loading *l, const struct run *run)
 {
     batch_reset(l->told);
     for (size_t i = 0; i < run->count; i++)
-        batch_command(l->told, "SADD", arg_account(KEY_PULLED, l->others[run->from + i]),
-                      arg_number(run->account));
-    return batch_flush(l->told, FLUSH_WAIT);
+        tell_of_pull_list(l->told, l->others[run->from + i], run->account);
+    return batch_flush(l->told, FLUSH_GOOD);
 }
 
 static enum err flush_runs(struct loading *l)

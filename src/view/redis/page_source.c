@@ -86,6 +86,7 @@ struct list_round {
     struct map lists; /* author → number, which is its command's as well */
     uint64_t *authors;
     size_t hidden; /* the command, when there is one copy of that set */
+    size_t around; /* the first of the commands that ask whether all lists are there */
 };
 
 static void queue_lists(struct page_step *s, struct list_round *l)
@@ -103,14 +104,17 @@ static void queue_lists(struct page_step *s, struct list_round *l)
         struct page_reader *p = &s->readers[i];
         if (!p->alive || p->author_count == 0)
             continue;
-        for (size_t k = 0; k < p->author_count; k++)
+        for (size_t k = 0; k < p->author_count; k++) {
             page_note(s, p, key_of_account(KEY_PULL_LIST, p->authors[k]));
+            page_note(s, p, hidden_near(r, p->authors[k]));
+        }
         if (p->has_mutes)
             p->muted =
                 queue_members(s->views, KEY_MUTED, p->read->viewer, p->authors, p->author_count);
         if (r->copies > 1)
             p->hidden = queue_hidden(r, s->views, p->read->viewer, p->authors, p->author_count);
     }
+    l->around = queue_complete_around(r, s->views, l->authors, l->lists.count);
 }
 
 /* Merges the lists of one viewer into the candidates. */
@@ -150,7 +154,8 @@ static void read_lists(struct page_step *s)
         if (s->traced)
             batch_track(s->views);
         queue_lists(s, &l);
-        bool good = batch_flush(s->views, FLUSH_HURRY | FLUSH_GOOD) == OK;
+        bool good = batch_flush(s->views, FLUSH_HURRY | FLUSH_GOOD) == OK &&
+                    is_complete_around(s->views, l.around);
         s->traced &= batch_is_heard_of(s->views);
         for (size_t i = 0; i < s->n; i++) {
             struct page_reader *p = &s->readers[i];

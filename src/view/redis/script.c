@@ -344,9 +344,24 @@ static const char *const texts[SCRIPT_COUNT] = {
     "    lists = 1\n"
     "  end\n"
     "  add_one(KEYS[3], s, ARGV[2], ARGV[3], ARGV[6])\n"
-    "  tell = 1 - call('SISMEMBER', KEYS[4], ARGV[1])\n"
+    "  tell = call('HGET', KEYS[4], ARGV[1]) == 'd' and 0 or 1\n"
     "end\n"
     "return {new, added, lists, tell}\n",
+
+/* KEYS spread, followers  ARGV author, generation, max
+ * → {state, {followers}}: "d", or generation and position (spread.c) */
+[SCRIPT_spread_page] =
+    "local call = redis.call\n"
+    "call('HSETNX', KEYS[1], ARGV[1], ARGV[2] .. string.rep('0', 19))\n"
+    "local s = call('HGET', KEYS[1], ARGV[1])\n"
+    "if s == 'd' then return {s, {}} end\n"
+    "return {s, call('ZRANGEBYLEX', KEYS[2], '(' .. s:sub(20), '+', 'LIMIT', 0, ARGV[3])}\n",
+
+/* KEYS spread  ARGV author, state before, state after  → was it that before? */
+[SCRIPT_spread_end] =
+    "if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end\n"
+    "redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])\n"
+    "return 1\n",
 
 /* KEYS people, timeline, pull list  ARGV id, post  → {new account?, entries} */
 [SCRIPT_unposted] = PRELUDE
@@ -492,10 +507,11 @@ static const char *const texts[SCRIPT_COUNT] = {
     "if not n or tonumber(n) < tonumber(ARGV[1]) then redis.call('SET', KEYS[1], ARGV[1]) end\n"
     "return 0\n",
 
-/* KEYS hidden, witness  ARGV "look", "save" or "load", now, cluster?, slack
+/* KEYS hidden, witness  ARGV "look", "save", "begin" or "load", now, cluster?, slack, load
  * The witness: when, by which process, of which node. It is sound when that process is still there,
- * or another node has taken over that was there then.
- * → {mark?, sound?, the same process or no witness?, process, history} */
+ * or another node has taken over that was there then. A load ends only where its beginning is still
+ * noted, for the same process; '0': any load does.
+ * → {mark?, sound?, the same process or no witness?, process, history, load ended?} */
 [SCRIPT_witness] =
     "local call = redis.call\n"
     "local info = call('INFO', 'server', 'replication')\n"
@@ -511,11 +527,16 @@ static const char *const texts[SCRIPT_COUNT] = {
     "  local born = tonumber(ARGV[2]) - 1000 * (tonumber(say('uptime_in_seconds')) or 0)\n"
     "  if born <= tonumber(at) + tonumber(ARGV[4]) then sound = 1 end\n"
     "end\n"
-    "if ARGV[1] == 'load' then call('SADD', KEYS[1], '0') end\n"
-    "if ARGV[1] == 'load' or (ARGV[1] == 'save' and (sound == 1 or mark == 0)) then\n"
+    "local loading = 'load ' .. ARGV[5] .. ' ' .. run\n"
+    "if ARGV[1] == 'begin' then call('SADD', KEYS[1], loading) end\n"
+    "local ended = ARGV[1] == 'load' and (ARGV[5] == '0' or mark == 1 or\n"
+    "  call('SREM', KEYS[1], loading) == 1)\n"
+    "if ended then call('SADD', KEYS[1], '0') end\n"
+    "if ended or (ARGV[1] == 'save' and (sound == 1 or mark == 0)) then\n"
     "  call('SET', KEYS[2], ARGV[2] .. ' ' .. run .. ' ' .. node)\n"
     "end\n"
-    "return {mark, sound, (not at or by == run) and 1 or 0, run, say('master_replid')}\n",
+    "return {mark, sound, (not at or by == run) and 1 or 0, run, say('master_replid'),\n"
+    "  ended and 1 or 0}\n",
 
 /* ---- cards; a version key names the latest change or, if there was none for a while, was made by
  * the first ticket. A deleted post's card is 'G' and when it went, in ms. ---- */

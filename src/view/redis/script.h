@@ -19,6 +19,8 @@
     X(hide)                                                                                        \
     X(posted)                                                                                      \
     X(unposted)                                                                                    \
+    X(spread_page)                                                                                 \
+    X(spread_end)                                                                                  \
     X(trim)                                                                                        \
     X(home)                                                                                        \
     X(page)                                                                                        \

@@ -8,7 +8,9 @@
  * node answers, a replica has taken over, which was fed while the old one lived; unless it was
  * started after the witness was written: then it is unknown what it was fed. The judgement is made
  * by a script where the witness lies, so every node of ours judges alike, and a witness that speaks
- * of a loss is not written over by anything but loaded().
+ * of a loss is not written over by anything but loaded(). A node may lose its data while it is
+ * loaded, too: so clear() notes in every range that a load has begun, for which process, and
+ * loaded() marks only ranges that still know.
  *
  * **Safe.** save() writes the witness anew and waits for a replica to have it. The stream to a
  * replica has one order: every earlier write, of any node, is there, too. One witness in each range
@@ -40,7 +42,14 @@ static struct key key_beside(const struct redis_views *r, size_t copy, char kind
 
 /* ---- the witness ---- */
 
-enum witness_part { WITNESS_MARK, WITNESS_SOUND, WITNESS_SAME, WITNESS_RUN, WITNESS_HISTORY };
+enum witness_part {
+    WITNESS_MARK,
+    WITNESS_SOUND,
+    WITNESS_SAME,
+    WITNESS_RUN,
+    WITNESS_HISTORY,
+    WITNESS_ENDED
+};
 
 /* One command for each copy, in their order. */
 static void queue_witness(struct redis_views *r, struct batch *b, const char *what)
@@ -49,7 +58,7 @@ static void queue_witness(struct redis_views *r, struct batch *b, const char *wh
         batch_script(b, SCRIPT_witness, arg_key(r->hidden[i]), arg_key(key_beside(r, i, 's')),
                      arg_text(what), arg_signed(clock_wall_ms(r->clock)),
                      arg_number(connections_is_cluster(r->client.connections)),
-                     arg_number(WITNESS_SLACK_MS));
+                     arg_number(WITNESS_SLACK_MS), arg_number(atomic_load(&r->loading)));
 }
 
 enum err redis_look(struct redis_views *r, unsigned how, bool *complete)
@@ -76,7 +85,8 @@ enum err redis_is_complete(struct views *v, bool *complete)
     return redis_look(CONTAINER_OF(v, struct redis_views, views), FLUSH_HURRY, complete);
 }
 
-/* Need not wait for replicas: one that has the mark has everything before it. */
+/* Need not wait for replicas: one that has the mark has everything before it. A range of slots
+ * whose data went while it was loaded does not know of the load any more. */
 enum err redis_loaded(struct views *v)
 {
     struct redis_views *r = CONTAINER_OF(v, struct redis_views, views);
@@ -84,6 +94,9 @@ enum err redis_loaded(struct views *v)
     uint64_t restarts = connections_restarts(r->client.connections);
     queue_witness(r, b, "load");
     TRY(batch_flush(b, FLUSH_GOOD));
+    for (size_t i = 0; i < r->copies; i++)
+        if (!reply_flag(b, i, WITNESS_ENDED))
+            return ERR_CONFLICT;
     atomic_store(&r->restarts_trusted, restarts);
     return OK;
 }
@@ -214,24 +227,37 @@ enum err redis_own(struct redis_views *r)
 }
 
 /* A replica that takes over in the middle may still hold everything: the marks tell. */
+static enum err flush_masters(struct redis_views *r, struct batch *b)
+{
+    queue_at_masters(r, b, "FLUSHDB", "ASYNC");
+    TRY(batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD));
+    batch_reset(b);
+    queue_witness(r, b, "look");
+    TRY(batch_flush(b, FLUSH_GOOD));
+    for (size_t i = 0; i < r->copies; i++)
+        if (reply_number(b, i, WITNESS_MARK) == 1)
+            return ERR_UNAVAILABLE;
+    return OK;
+}
+
+/* The epoch changes before the first master is flushed, and again afterwards, since it goes, too:
+ * so a writer that finds the same epoch before and after its writes made all of them before any
+ * master was flushed, or all of them after the last one was. */
 enum err redis_clear(struct views *v)
 {
     struct redis_views *r = CONTAINER_OF(v, struct redis_views, views);
     BORROWED struct batch *b = batch_borrow(&r->client);
+    uint64_t epoch;
     (void)connections_refresh(r->client.connections);
-    queue_at_masters(r, b, "FLUSHDB", "ASYNC");
-    enum err e = batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD);
-    batch_reset(b);
-    queue_witness(r, b, "look");
-    if (!e)
-        e = batch_flush(b, FLUSH_GOOD);
-    for (size_t i = 0; !e && i < r->copies; i++)
-        if (reply_number(b, i, WITNESS_MARK) == 1)
-            e = ERR_UNAVAILABLE;
+    TRY(redis_set_epoch(r, true, &epoch));
+    TRY(flush_masters(r, b));
     batch_reset(b);
     queue_stamps(r, b);
-    if (!e)
-        e = batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD);
+    TRY(batch_flush(b, FLUSH_REPLICATE | FLUSH_GOOD));
     atomic_store(&r->walked_at, 0);
-    return e ? e : redis_set_epoch(r, true, &(uint64_t){0});
+    TRY(redis_set_epoch(r, true, &epoch));
+    atomic_store(&r->loading, epoch);
+    batch_reset(b);
+    queue_witness(r, b, "begin");
+    return batch_flush(b, FLUSH_GOOD);
 }

@@ -1,6 +1,6 @@
 /* Timelines: delivering posts to them, and the repairs of a single one, each of which is one script
  * in the viewer's slot that looks at the graph and at the timeline in the same act. Pages are read
- * in home.c, rebuilds are remembered in rebuild.c.
+ * in home.c, rebuilds are remembered in rebuild.c, pull lists are made known in spread.c.
  *
  * A push is the hot path. It costs Redis one ZADD for each member: a dropped timeline is no sorted
  * set and refuses it, a post that is there already is counted as such by ZADD itself, and a post at
@@ -143,5 +143,6 @@ const struct timelines_ops redis_timelines_ops = {
     .forget = forget,
     .home = redis_home,
     .stamp = stamp,
+    .spread = redis_spread,
     .sweep = redis_sweep,
 };

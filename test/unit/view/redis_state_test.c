@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "card_writes.h"
+#include "port/event.h"
 #include "redis_servers.h"
 #include "view/redis/redis.h"
 
@@ -245,6 +246,92 @@ static void a_change_that_was_on_its_way_during_a_clearing_fails(void **state)
     views_free(other);
 }
 
+/* ---- losses in the middle ---- */
+
+static void apply_one(struct views *v, struct view_change c)
+{
+    assert_int_equal(views_apply(v, &c, 1), OK);
+}
+
+static void a_loss_during_a_load_is_no_end_of_it(void **state)
+{
+    struct fixture *f = *state;
+    size_t host = servers_host_of(&f->servers, 1);
+    assert_int_equal(views_clear(f->v), OK);
+    apply_one(f->v, (struct view_change){.kind = VIEW_ACCOUNT, .account = 1});
+    freeReplyObject(servers_ask(&f->servers, host, "FLUSHALL"));
+    apply_one(f->v, (struct view_change){.kind = VIEW_ACCOUNT, .account = 2});
+    assert_int_equal(views_loaded(f->v), ERR_CONFLICT);
+    assert_false(is_complete(f->v));
+    assert_int_equal(views_clear(f->v), OK);
+    load(f);
+    assert_true(is_complete(f->v));
+}
+
+static uint64_t account_elsewhere(const struct fixture *f, size_t host)
+{
+    for (uint64_t id = 1; id <= VIEWERS; id++)
+        if (servers_host_of(&f->servers, id) != host)
+            return id;
+    fail_msg("one master has all viewers");
+    return 0;
+}
+
+static uint64_t floor_of(struct views *v, uint64_t viewer, size_t *n)
+{
+    uint64_t ids[CAP], floor = 0;
+    assert_int_equal(timelines_home(v->timelines, viewer, UINT64_MAX, ids, CAP - 1, n, &floor), OK);
+    return floor;
+}
+
+/* The author's master lost everything, the viewer's has everything: also after the author's next
+ * post, which begins a list anew. */
+static void a_pull_list_that_was_lost_is_not_taken_for_an_empty_one(void **state)
+{
+    struct fixture *f = *state;
+    size_t host = servers_host_of(&f->servers, AUTHOR), n;
+    uint64_t viewer = account_elsewhere(f, host);
+    struct view_change post = {
+        .kind = VIEW_POST, .on = true, .account = AUTHOR, .other = 30, .value = DELIVERY_PULL};
+    apply_one(f->v, post);
+    assert_int_equal(timelines_begin(f->v->timelines, viewer), OK);
+    assert_int_equal(timelines_end(f->v->timelines, viewer, (const uint64_t[]){20}, 1, 0), OK);
+    assert_int_equal(floor_of(f->v, viewer, &n), 0);
+    assert_int_equal(n, 2);
+    freeReplyObject(servers_ask(&f->servers, host, "FLUSHALL"));
+    assert_int_equal(floor_of(f->v, viewer, &n), UINT64_MAX);
+    post.other = 40;
+    apply_one(f->v, post);
+    assert_int_equal(floor_of(f->v, viewer, &n), UINT64_MAX);
+}
+
+/* The position that a spread writes belongs to the views of its beginning. */
+static void a_spread_that_a_clearing_interrupts_is_made_again(void **state)
+{
+    struct fixture *f = *state;
+    size_t told = 0;
+    bool more = false;
+    struct view_change post = {
+        .kind = VIEW_POST, .on = true, .account = AUTHOR, .other = 30, .value = DELIVERY_PULL};
+    apply_one(f->v, post);
+    assert_int_equal(timelines_spread(f->v->timelines, AUTHOR, &told, &more), OK);
+    assert_int_equal(told, 0);
+    assert_int_equal(views_clear(f->v), OK);
+    assert_int_equal(timelines_spread(f->v->timelines, AUTHOR, &told, &more), ERR_UNAVAILABLE);
+    load(f); /* without the post: it is told of by the spread alone */
+    apply_one(f->v, post);
+    do
+        assert_int_equal(timelines_spread(f->v->timelines, AUTHOR, &told, &more), OK);
+    while (more);
+    for (uint64_t viewer = 1; viewer <= VIEWERS; viewer++) {
+        size_t n;
+        assert_int_equal(timelines_begin(f->v->timelines, viewer), OK);
+        assert_int_equal(timelines_end(f->v->timelines, viewer, NULL, 0, 0), OK);
+        assert_int_equal(floor_of(f->v, viewer, &n), 0);
+        assert_int_equal(n, 1);
+    }
+}
+
 /* ---- restarts ---- */
 
 static void restart(struct fixture *f, size_t host)
@@ -377,6 +464,11 @@ int main(int argc, char **argv)
         CASE(clearing_takes_cards_along, "redis"),
         CASE(clearing_takes_cards_along, "redis-cluster"),
         CASE(a_change_that_was_on_its_way_during_a_clearing_fails, "redis"),
+        CASE(a_loss_during_a_load_is_no_end_of_it, "redis"),
+        CASE(a_loss_during_a_load_is_no_end_of_it, "redis-cluster"),
+        CASE(a_pull_list_that_was_lost_is_not_taken_for_an_empty_one, "redis-cluster"),
+        CASE(a_spread_that_a_clearing_interrupts_is_made_again, "redis"),
+        CASE(a_spread_that_a_clearing_interrupts_is_made_again, "redis-cluster"),
         CASE(a_server_that_comes_back_with_less_is_not_believed, "redis"),
         CASE(a_replaced_master_is_told_of_by_the_next_save, "redis-cluster"),
         CASE(a_replaced_master_is_told_of_to_a_newcomer, "redis-cluster"),
