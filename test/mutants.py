@@ -41,6 +41,11 @@ def view(name):
     return f"test/unit/view/{name}_test"
 
 
+def with_servers(kind, test):
+    """A test program that wants a server of that kind (script/servers)."""
+    return f"{kind}! {test}"
+
+
 MUTANTS = [Mutant(*row) for row in [
     # ---- deliveries happen once ----
     ("what was done is done again: the dedup memory is not asked", "src/pipe/deliver_once.c", "act_outside",
@@ -159,6 +164,25 @@ MUTANTS = [Mutant(*row) for row in [
      "pause_ms(m, MEMBER_SUSPECT_MS - for_ms);", "pause_ms(m, 0 * (MEMBER_SUSPECT_MS - for_ms));", [NODES_SIM]),
     ("views are trusted long after the last look at truth", "src/node/membership_views.c", "membership_decide_trust",
      "age_us > MEMBER_TRUST_MS * INT64_C(1000);", "age_us > 10 * MEMBER_TRUST_MS * INT64_C(1000);", [node("membership"), NODES_SIM]),
+    ("a lost change is answered for at once, whatever the wait should be", "src/node/membership_views.c", "pause_ms",
+     "nanosleep(&span, NULL);", "(void)span;", [node("membership")]),
+    ("two processes with one node number both go on", "src/node/membership.c", "beat_node",
+     "_exit(EXIT_FAILURE);", "return OK;", [node("membership")]),
+    ("a leader ignores the end of its lease", "src/node/leadership.c", "publish_lease",
+     "engine_lead_until(l->config.engine, until_us);", "engine_lead_until(l->config.engine, INT64_MAX);", [node("leadership")]),
+    # ---- views in Redis ----
+    ("only the first 2,000 followers learn of a pulled author", "src/view/redis/spread.c", "redis_spread",
+     "bool last = n < SPREAD_PAGE;", "bool last = n <= SPREAD_PAGE;",
+     [with_servers("redis", VIEWS + " timelines redis")]),
+    ("a load ends where its data went meanwhile", "src/view/redis/state.c", "redis_loaded",
+     "if (!reply_flag(b, i, WITNESS_ENDED))", "if (r->copies > COPIES_MAX)",
+     [with_servers("redis redis-cluster", view("redis_state") + " script/servers")]),
+    ("a lost pull list is taken for an empty one", "src/view/redis/home.c", "pull_some",
+     "if (!e && !is_complete_around(b, around))", "if (!e && !is_complete_around(b, around) && !r)",
+     [with_servers("redis redis-cluster", view("redis_state") + " script/servers")]),
+    # ---- backups ----
+    ("restore leaves the old snapshot in place", "src/cmd/restore.c", "install",
+     'STORE_FILE "-shm", SNAPSHOT_FILE};', 'STORE_FILE "-shm"};', [api("cli")]),
     # ---- the commit hook ----
     ("an answer goes out before the views have its change", "src/node/commit.c", "committed",
      "event_apply(c->api->views, c->api->cards, &events[i]);", "(void)event_apply;", [api("graph"), api("feed")]),

@@ -238,6 +238,25 @@ def _():
         equal(os.listdir(data), ["lock"])
 
 
+@test("restore replaces the views too, and feeds show the backup alone")
+def _():
+    with Folder() as folder, Server(data=folder + "/data", rate_auth=0) as server:
+        ada, bob = server.sign_up("ada"), server.sign_up("bob")
+        ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
+        post = bob.post("/v1/posts", {"caption": "before"}).expect(201).json["id"]
+        expect(fantail("backup", folder + "/copy", "--data", server.data), 0)
+        bob.post("/v1/posts", {"caption": "after"}).expect(201)
+        ada.delete(f"/v1/accounts/{bob.id}/follow").expect(200)
+        server.drain()
+        server.save_views()
+        server.stop()
+        expect(fantail("restore", folder + "/copy", "--data", server.data, "--force"), 0)
+        check(not os.path.exists(server.data + "/views.snapshot"), "the old store's views are still there")
+        server.start()
+        equal([item["id"] for item in ada.get("/v1/feed").expect(200).json["items"]], [post])
+        expect(fantail("check", "--all", "--data", server.data), 0, out="0 differences")
+
+
 @test("restore refuses a folder that a server uses")
 def _():
     with Folder() as folder, Server(data=folder + "/data") as server:

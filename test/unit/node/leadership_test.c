@@ -166,6 +166,22 @@ static void a_clock_that_jumps_ends_the_lease(void **state)
     assert_int_equal(leadership_term(&p->nodes[0]), 2); /* … and begins a new term */
 }
 
+/* It was stopped for as long as its lease lasts. Its relay may run before its next beat does. */
+static void a_leader_that_was_stopped_sends_nothing_until_it_has_its_lease_again(void **state)
+{
+    struct place *p = *state;
+    p->crew.followers[1] = 3;
+    pass(p, 1000);
+    manual_clock_advance(&p->crew.clock, LEASE_GIVE_UP_MS);
+    uint64_t post = crew_commit(&p->crew, EVENT_POST_CREATED, 1);
+    crew_run(&p->crew, 1, 50);
+    assert_true(leads(p, 0)); /* it does not know yet */
+    assert_int_equal(crew_deliveries_of(&p->crew, post), 0);
+    pass(p, 1000);
+    crew_run(&p->crew, 1, 50);
+    assert_int_equal(crew_deliveries_of(&p->crew, post), 3);
+}
+
 static void a_spent_term_is_not_led_again(void **state)
 {
     struct place *p = *state;
@@ -294,6 +310,7 @@ int main(void)
         CASE(one_leads_and_all_know_where_it_is),
         CASE(a_leader_whose_beat_hangs_resigns_before_another_leads),
         CASE(a_clock_that_jumps_ends_the_lease),
+        CASE(a_leader_that_was_stopped_sends_nothing_until_it_has_its_lease_again),
         CASE(a_spent_term_is_not_led_again),
         CASE(who_may_not_lead_gives_the_lease_back),
         CASE(a_restart_leads_again_in_a_new_term),

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -211,6 +213,32 @@ static void each_has_a_number_and_keeps_it(void **state)
     assert_int_equal(p->nodes[0].cluster.number, 1);
 }
 
+/* Ends the process: what it said about its end is its exit code. */
+static int code_of_a_beat(struct place *p, int i)
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)membership_beat_step(&p->nodes[i].m);
+        _exit(EXIT_SUCCESS);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* A copied data folder, or a restart while the old process hangs: ids must not be made twice. */
+static void who_loses_its_number_to_another_process_ends(void **state)
+{
+    struct place *p = *state;
+    assert_int_equal(code_of_a_beat(p, 0), EXIT_SUCCESS);
+    plain_db_run(p->crew.store, "UPDATE nodes SET started_at = started_at + 1 WHERE number = 1");
+    assert_int_equal(code_of_a_beat(p, 0), EXIT_FAILURE);
+    assert_int_equal(code_of_a_beat(p, 1), EXIT_SUCCESS);
+}
+
 static void each_knows_what_the_other_said(void **state)
 {
     struct place *p = *state;
@@ -284,6 +312,17 @@ static void after_a_loss_no_node_trusts_the_views(void **state)
     /* A loss after a load counts from when it was seen. */
     membership_views_lost(&p->nodes[1].m);
     assert_in_range(p->paused_ms, MEMBER_SUSPECT_MS, MEMBER_SUSPECT_MS + 100);
+}
+
+/* By the real clock: the other tests only count what would be waited. */
+static void who_loses_a_change_waits(void **state)
+{
+    struct place *p = *state;
+    pass(p, 1000);
+    p->nodes[0].m.parts.pause = NULL;
+    int64_t began_ms = clock_mono_ms(clock_system());
+    membership_views_lost(&p->nodes[0].m);
+    assert_true(clock_mono_ms(clock_system()) - began_ms >= MEMBER_SUSPECT_MS);
 }
 
 static void a_loss_is_told_however_long_it_takes(void **state)
@@ -434,9 +473,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(each_has_a_number_and_keeps_it),
+        CASE(who_loses_its_number_to_another_process_ends),
         CASE(each_knows_what_the_other_said),
         CASE(views_are_trusted_only_for_a_while_after_a_look),
         CASE(after_a_loss_no_node_trusts_the_views),
+        CASE(who_loses_a_change_waits),
         CASE(a_loss_is_told_however_long_it_takes),
         CASE(views_that_are_not_complete_are_loaded_by_the_leader),
         CASE(a_load_in_a_term_that_is_over_is_a_loss),
