@@ -4,9 +4,9 @@
  * it into the queue, once however often it is marked; so there is never more to do than there are
  * people connected.
  *
- * A stream is greeted when its person was checked after it joined: that its session has not ended
- * meanwhile, and whom they have muted. This is all that is read from truth, once for each that
- * comes and for each that is greeted again. */
+ * A stream is greeted when its person was checked after it joined: that what allows it (a session
+ * or an API key) has not ended meanwhile, and whom they have muted. This is all that is read from
+ * truth, once for each that comes and for each that is greeted again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +87,16 @@ void live_mark(struct live *live, const uint64_t *persons, size_t n, unsigned to
         wake(live);
 }
 
+static void check_one(void *ctx, uint64_t person)
+{
+    live_mark(ctx, &person, 1, LISTENER_CHECK);
+}
+
+void live_check_granted(struct live *live, uint64_t grant)
+{
+    hub_each_granted(live->hub, grant, check_one, live);
+}
+
 void live_greet_all(struct live *live)
 {
     pthread_mutex_lock(&live->lock);
@@ -128,28 +138,12 @@ static void wants_greeting(void *ctx, uint64_t person)
     live_mark(ctx, &person, 1, LISTENER_GREET);
 }
 
-static void add_session(struct listener *l, uint64_t session)
-{
-    for (size_t i = 0; i < l->session_count; i++)
-        if (l->sessions[i] == session)
-            return;
-    if (l->session_count == LISTENER_SESSIONS_MAX) /* more than are open: the oldest is long gone */
-        memmove(l->sessions, l->sessions + 1, --l->session_count * sizeof *l->sessions);
-    l->sessions[l->session_count++] = session;
-}
-
-enum err live_join(struct live *live, uint64_t person, uint64_t session, struct stream *s)
+enum err live_join(struct live *live, uint64_t person, uint64_t grant, struct stream *s)
 {
     stream_await_greeting(s);
+    stream_set_grant(s, grant);
     TRY(hub_join(live->hub, person, s));
-    pthread_mutex_lock(&live->lock);
-    struct listener *l = find(live, person);
-    if (l && session)
-        add_session(l, session);
-    if (l)
-        enqueue(live, l, LISTENER_CHECK); /* did the session end while it joined? */
-    pthread_mutex_unlock(&live->lock);
-    wake(live);
+    live_mark(live, &person, 1, LISTENER_CHECK); /* did the grant end while it joined? */
     return OK;
 }
 
@@ -224,8 +218,8 @@ struct check {
     struct live *live;
     struct listener *l;
     unsigned todo;
-    uint64_t sessions[LISTENER_SESSIONS_MAX];
-    size_t session_count;
+    uint64_t grants[HUB_PERSON_MAX];
+    size_t grant_count;
     uint32_t mute_changes;
     bool allowed;
     uint64_t mutes[LISTENER_MUTES_MAX];
@@ -236,7 +230,7 @@ static enum err read_truth(struct tx *tx, void *arg)
 {
     struct check *c = arg;
     int64_t now_ms = clock_wall_ms(c->live->config.clock);
-    TRY(sessions_are_good(tx, c->l->person, c->sessions, c->session_count, now_ms, &c->allowed));
+    TRY(grants_are_good(tx, c->l->person, c->grants, c->grant_count, now_ms, &c->allowed));
     return mute_ids(tx, c->l->person, c->mutes, LISTENER_MUTES_MAX, &c->mute_count);
 }
 
@@ -260,8 +254,6 @@ static bool note_checked(struct live *live, struct check *c)
         keep_mutes(l, c->mutes, c->mute_count);
     else
         enqueue(live, l, LISTENER_CHECK);
-    if (!c->allowed)
-        l->session_count = 0; /* clients that are still allowed connect again and name theirs */
     bool again = l->todo & LISTENER_CHECK;
     if (again)
         l->todo |= c->todo & LISTENER_GREET;
@@ -275,10 +267,9 @@ static bool look_after(struct live *live, struct check *c)
     if (c->todo & LISTENER_CHECK) {
         atomic_fetch_add_explicit(&live->checks, 1, memory_order_relaxed);
         pthread_mutex_lock(&live->lock);
-        memcpy(c->sessions, l->sessions, l->session_count * sizeof *l->sessions);
-        c->session_count = l->session_count;
         c->mute_changes = l->mute_changes;
         pthread_mutex_unlock(&live->lock);
+        c->grant_count = hub_grants(live->hub, l->person, c->grants);
         if (db_read(live->config.db, read_truth, c, NULL) != OK ||
             (c->allowed && wake_inbox(live, l->person) != OK)) {
             atomic_fetch_add_explicit(&live->failed, 1, memory_order_relaxed);

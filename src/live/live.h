@@ -64,9 +64,9 @@ struct live *live_new(const struct live_config *config);
 void live_free(struct live *live);
 struct hub *live_hub(struct live *live);
 
-/* The stream's person is listened to from now on; errors are hub_join's. `session`: it ends with
- * that; 0: with the account alone. Never blocks. */
-enum err live_join(struct live *live, uint64_t person, uint64_t session, struct stream *s);
+/* The stream's person is listened to from now on; errors are hub_join's. `grant`: it ends with that
+ * session or API key; 0: with the account alone. Never blocks. */
+enum err live_join(struct live *live, uint64_t person, uint64_t grant, struct stream *s);
 
 /* The commit hook's part: what concerns one account alone. Never blocks. */
 void live_committed(struct live *live, const struct event *events, size_t n);

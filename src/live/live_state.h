@@ -9,8 +9,7 @@
 #include "live/live.h"
 
 enum {
-    LISTENER_SESSIONS_MAX = 16, /* of one person with a stream here */
-    LISTENER_MUTES_MAX = 1000,  /* authors that are known as muted: the feed decides about more */
+    LISTENER_MUTES_MAX = 1000, /* authors that are known as muted: the feed decides about more */
     OUTGOING_MAX = 4096,
     PULLED_MAX = 64, /* authors whose pulled posts wait to be sent, the newest of each */
 };
@@ -25,10 +24,8 @@ struct listener {
     struct listener *next; /* in the queue */
     uint8_t todo;
     bool queued, gone, known; /* known: checked once */
-    uint8_t session_count;
     uint32_t mute_count, mute_changes;
     uint64_t *mutes; /* in rising order */
-    uint64_t sessions[LISTENER_SESSIONS_MAX];
 };
 
 struct outgoing {
@@ -74,6 +71,7 @@ struct live {
 
 /* listeners.c */
 void live_mark(struct live *live, const uint64_t *persons, size_t n, unsigned todo);
+void live_check_granted(struct live *live, uint64_t grant); /* all whom it allows a stream */
 void live_begin_walk(struct live *live, struct walk *w);
 /* Leaves out those who have muted the author; `out` has room for n. How many are left. */
 size_t live_unmuted(struct live *live, uint64_t author, const uint64_t *persons, size_t n,

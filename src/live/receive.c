@@ -152,6 +152,8 @@ static void receive(struct live *live, const struct signal_message *m)
         break;
     case SIGNAL_SESSION:
         live_mark(live, m->receivers, m->n, LISTENER_CHECK);
+        if (m->key)
+            live_check_granted(live, m->key);
         break;
     case SIGNAL_MUTE:
         for (size_t i = 0; i < m->n; i++)
@@ -211,7 +213,9 @@ static bool signal_of(const struct event *e, struct outgoing *out)
     case EVENT_MUTE_REMOVED:
         *out = (struct outgoing){SIGNAL_MUTE, e->object, e->type == EVENT_MUTE_CREATED, e->actor};
         return true;
-    case EVENT_SESSION_ENDED:
+    case EVENT_SESSION_ENDED: /* of an API key it is the key that says so */
+        *out = (struct outgoing){SIGNAL_SESSION, e->actor == e->object ? e->actor : 0, 0, e->actor};
+        return true;
     case EVENT_ACCOUNT_SUSPENDED:
     case EVENT_ACCOUNT_DELETED:
         *out = (struct outgoing){SIGNAL_SESSION, 0, 0, e->actor};
@@ -235,7 +239,7 @@ void live_committed(struct live *live, const struct event *events, size_t n)
             continue;
         if (!remote) {
             struct signal_message m = message_of(&one);
-            if (hub_has(live->hub, one.person))
+            if (hub_has(live->hub, one.person) || one.kind == SIGNAL_SESSION)
                 live_receive(live, &m, 1);
             continue;
         }

@@ -132,9 +132,10 @@ enum err session_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], int64
                       struct session *out);
 /* emits SESSION_ENDED; NOT_FOUND */
 enum err session_end(struct tx *tx, uint64_t account, uint64_t id);
-/* *good: the account is active and these sessions of it have not ended. */
-enum err sessions_are_good(struct tx *tx, uint64_t account, const uint64_t *ids, size_t n,
-                           int64_t now_ms, bool *good);
+/* *good: the account is active, and each of these is a session of it that has not ended, or an API
+ * key that was not revoked. */
+enum err grants_are_good(struct tx *tx, uint64_t account, const uint64_t *ids, size_t n,
+                         int64_t now_ms, bool *good);
 /* newest first */
 enum err session_list(struct tx *tx, uint64_t account, struct arena *arena,
                       struct session out[SESSIONS_MAX], size_t *n);

@@ -96,8 +96,8 @@ enum err api_key_revoke(struct tx *tx, uint64_t id)
                 DB_ARGS(DB_I64(id), DB_I64(now_ms)), &changed));
     if (changed == 0)
         return tx_fail(tx, ERR_NOT_FOUND, "no such API key");
-    /* the cached callers of this key end like those of a session */
-    return outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = id});
+    /* the cached callers and the streams of this key end like those of a session */
+    return outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = id, .object = id});
 }
 
 enum err api_key_list(struct tx *tx, struct arena *arena, struct api_key *out, size_t max,

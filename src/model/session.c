@@ -66,14 +66,16 @@ enum err session_end(struct tx *tx, uint64_t account, uint64_t id)
                        (struct event){.type = EVENT_SESSION_ENDED, .actor = account, .object = id});
 }
 
-enum err sessions_are_good(struct tx *tx, uint64_t account, const uint64_t *ids, size_t n,
-                           int64_t now_ms, bool *good)
+enum err grants_are_good(struct tx *tx, uint64_t account, const uint64_t *ids, size_t n,
+                         int64_t now_ms, bool *good)
 {
     int64_t row[2] = {ACCOUNT_DELETED};
     enum err e = tx_get_numbers(tx,
                                 "SELECT a.state, (SELECT COUNT(*) FROM sessions s "
                                 "WHERE s.account_id = a.id AND s.expires_at > $3 "
                                 "AND s.id IN (SELECT id FROM ids($2))) "
+                                "+ (SELECT COUNT(*) FROM api_keys k WHERE k.revoked_at IS NULL "
+                                "AND k.id IN (SELECT id FROM ids($2))) "
                                 "FROM accounts a WHERE a.id = $1",
                                 DB_ARGS(DB_I64(account), DB_IDS(ids, n), DB_I64(now_ms)), row, 2);
     *good = !e && row[0] == ACCOUNT_ACTIVE && row[1] == (int64_t)n;

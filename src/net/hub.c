@@ -223,6 +223,36 @@ bool hub_has(struct hub *h, uint64_t person)
     return has;
 }
 
+size_t hub_grants(struct hub *h, uint64_t person, uint64_t grants[HUB_PERSON_MAX])
+{
+    size_t n = 0;
+    pthread_mutex_lock(&h->lock);
+    const struct person *p = person_of(h, person);
+    for (const struct stream *s = p ? p->first : NULL; s; s = s->hub_next) {
+        size_t i = 0;
+        while (i < n && grants[i] != s->grant)
+            i++;
+        if (i == n && s->grant)
+            grants[n++] = s->grant;
+    }
+    pthread_mutex_unlock(&h->lock);
+    return n;
+}
+
+void hub_each_granted(struct hub *h, uint64_t grant, void (*visit)(void *ctx, uint64_t person),
+                      void *ctx)
+{
+    pthread_mutex_lock(&h->lock);
+    for (const struct person *p = map_next(&h->persons, NULL); p; p = map_next(&h->persons, p)) {
+        const struct stream *s = p->first;
+        while (s && s->grant != grant)
+            s = s->hub_next;
+        if (s)
+            visit(ctx, s->person);
+    }
+    pthread_mutex_unlock(&h->lock);
+}
+
 void hub_stats(struct hub *h, struct hub_stats *out)
 {
     pthread_mutex_lock(&h->lock);

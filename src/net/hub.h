@@ -57,6 +57,12 @@ void hub_greet(struct hub *h, uint64_t person, const struct frame_text *text);
 void hub_close(struct hub *h, uint64_t person, const char *reason);
 
 bool hub_has(struct hub *h, uint64_t person);
+/* What allows the person's streams, each number once, without 0; how many. */
+size_t hub_grants(struct hub *h, uint64_t person, uint64_t grants[HUB_PERSON_MAX]);
+/* Visits everyone who has a stream that `grant` allows. Under the hub's lock: `visit` must not
+ * block and not call the hub. */
+void hub_each_granted(struct hub *h, uint64_t grant, void (*visit)(void *ctx, uint64_t person),
+                      void *ctx);
 
 struct hub_stats {
     uint64_t streams, persons; /* now */

@@ -51,6 +51,11 @@ struct stream *stream_new(const struct encoding *encoding, size_t buffer_max, in
     return s;
 }
 
+void stream_set_grant(struct stream *s, uint64_t grant)
+{
+    s->grant = grant;
+}
+
 struct stream *stream_ref(struct stream *s)
 {
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);

@@ -43,6 +43,8 @@ enum {
 struct stream *stream_new(const struct encoding *encoding, size_t buffer_max, int64_t lifetime_ms);
 /* Before it joins: it takes no frame that has a kind before stream_greet(). */
 void stream_await_greeting(struct stream *s);
+/* Before it joins: what allows it, a number that means something to the caller (hub_grants). */
+void stream_set_grant(struct stream *s, uint64_t grant);
 struct stream *stream_ref(struct stream *s);
 void stream_unref(struct stream *s);
 

@@ -47,7 +47,7 @@ struct stream {
 
     /* the hub's, under its lock; `hub` is set once, before the start */
     struct hub *hub;
-    uint64_t person;
+    uint64_t person, grant;
     struct stream *hub_next;
     bool joined;
 };

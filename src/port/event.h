@@ -30,7 +30,7 @@ enum event_keep { EVENT_STORED, EVENT_PASSING };
     X(ACCOUNT_SUSPENDED, "account.suspended", 1, STORED)  /* account   -          -             */ \
     X(ACCOUNT_RESTORED,  "account.restored",  1, STORED)  /* account   -          -             */ \
     X(ACCOUNT_DELETED,   "account.deleted",   1, STORED)  /* account   -          -             */ \
-    X(SESSION_ENDED,     "session.ended",     1, PASSING) /* account   session|0  -             */ \
+    X(SESSION_ENDED,     "session.ended",     1, PASSING) /* account|key session|0|key -        */ \
     X(FOLLOW_CREATED,    "follow.created",    2, STORED)  /* follower  followee   -  followee   */ \
     X(FOLLOW_REMOVED,    "follow.removed",    2, STORED)  /* follower  followee   how it ended  */ \
     X(MUTE_CREATED,      "mute.created",      1, STORED)  /* muter     muted      -             */ \

@@ -31,7 +31,8 @@ enum signal_kind {
     SIGNAL_FEED,        /* author, the post */
     SIGNAL_FEED_PULLED, /* author, the post: to all who follow the author, whatever receivers it
                            names */
-    SIGNAL_SESSION,     /* -, -: a session ended, or the account */
+    SIGNAL_SESSION,     /* API key or 0, -: a session ended, or the account; with a key: the key was
+                           revoked, for all whom it was used for */
     SIGNAL_MUTE,        /* author, 1: muted, 0: no longer */
     SIGNAL_EVERYBODY,   /* -, -: something was not published: all listeners read anew */
     SIGNAL_KINDS

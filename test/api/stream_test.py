@@ -458,6 +458,35 @@ def _():
         at_bob.wait("group", group=make(bob))
 
 
+@test("a-stream-ends-when-the-key-that-opened-it-is-revoked")
+def _():
+    ada, bob = people("ada", "bob")
+    made = SERVER.operator.post("/v1/admin/keys", {"name": "product", "scopes": "act"}).expect(201).json
+    product = SERVER.client(made["key"])
+    with Stream(SERVER, product.acting(ada.id)) as for_ada, Stream(SERVER, product.acting(bob.id)) as for_bob, \
+            Stream(SERVER, people("eve")[0]) as other:
+        SERVER.operator.delete(f"/v1/admin/keys/{made['id']}").expect(204)
+        equal(for_ada.wait_end().wait("bye"), {"reason": "session"})
+        equal(for_bob.wait_end().wait("bye"), {"reason": "session"})
+        equal(other.ended, False)
+        equal(Stream(SERVER, product.acting(ada.id)).status, 401)
+
+
+@test("a-stream-ends-with-its-session-however-many-others-there-are")
+def _():
+    with Server(rate_auth=0, rate_write=0, streams_person=64) as server:
+        ada = server.sign_up("ada")
+        first = ada.get("/v1/sessions").expect(200).json["items"][0]["id"]
+        streams = [Stream(server, ada)]
+        for _ in range(18):
+            desk = server.log_in("ada")
+            streams.append(Stream(server, desk))
+        desk.delete(f"/v1/sessions/{first}").expect(204)
+        equal(streams[0].wait_end().wait("bye"), {"reason": "session"})
+        for stream in streams:
+            stream.close()
+
+
 @test("a-stream-ends-with-its-session-and-others-come-back")
 def _():
     ada, = people("ada")

@@ -73,6 +73,19 @@ def _():
             equal(stream.wait_end().wait("bye"), {"reason": "session"})
 
 
+@test("a-key-revoked-at-one-node-ends-its-streams-at-all")
+def _():
+    with Cluster(nodes=2) as cluster:
+        a, b = cluster.nodes
+        ada = a.sign_up("ada")
+        made = a.operator.post("/v1/admin/keys", {"name": "product", "scopes": "act"}).expect(201).json
+        product = b.client(made["key"]).acting(ada.id)
+        with Stream(b, product) as by_key, Stream(b, a.sign_up("bob")) as other:
+            a.operator.delete(f"/v1/admin/keys/{made['id']}").expect(204)
+            equal(by_key.wait_end().wait("bye"), {"reason": "session"})
+            equal(other.ended, False)
+
+
 @test("entries-that-are-no-messages-reach-the-streams-at-all-nodes")
 def _():
     with Cluster(nodes=3) as cluster:

@@ -233,8 +233,7 @@ static enum err read_api_key(struct tx *tx, void *arg)
     uint8_t hash[TOKEN_HASH_BYTES];
     token_hash(q->cred->token, hash);
     TRY(api_key_find(tx, hash, &id, &scopes));
-    q->entry.key_id = id;
-    q->entry.caller = (struct caller){.scopes = scopes};
+    q->entry.caller = (struct caller){.key = id, .scopes = scopes};
     if (!q->cred->acting.ptr)
         return OK;
     if (!(scopes & SCOPE_ACT))

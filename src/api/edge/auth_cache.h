@@ -15,7 +15,6 @@ enum { AUTH_KEY_BYTES = 16 };
 
 struct auth_entry {
     struct caller caller;
-    uint64_t key_id;        /* the API key behind it; 0: none */
     int64_t valid_until_us; /* monotonic: ask truth again from then on */
     int64_t seen_at_us;     /* monotonic: when the account was last marked as seen; kept to the
                                second; see auth_cache_find */

@@ -24,7 +24,8 @@ enum err stream_open(struct call *c, struct tx *tx)
     if (!c->api->live)
         return ERR_UNAVAILABLE;
     struct stream *s = stream_new(&encoding_sse, 0, lifetime_ms(c));
-    enum err e = live_join(c->api->live, c->caller.account, c->caller.session, s);
+    uint64_t grant = c->caller.session ? c->caller.session : c->caller.key;
+    enum err e = live_join(c->api->live, c->caller.account, grant, s);
     if (e) {
         stream_unref(s);
         if (e != ERR_RATE_LIMITED)

@@ -22,8 +22,7 @@ static void put(struct auth_cache *c, uint64_t n, uint64_t stamp, uint64_t accou
     uint8_t key[AUTH_KEY_BYTES];
     make_key(n, key);
     struct auth_entry entry = {
-        .caller = {.account = account, .session = n},
-        .key_id = key_id,
+        .caller = {.account = account, .session = n, .key = key_id},
         .valid_until_us = until_us,
         .seen_at_us = INT64_MIN / 2,
     };
