@@ -1,5 +1,9 @@
 /* The pool: one mutex, one list, N threads. Tasks block for tens of microseconds at least, so the
- * lock is not what they wait for. */
+ * lock is not what they wait for. The same holds for the walk over the list of a pool with shares:
+ * its queue is short.
+ *
+ * With shares, the list is sorted by round. An owner's first task joins the round that is being
+ * served, each further one the round after its last: one task of every owner in each round. */
 #include "net/pool.h"
 
 #include <stdio.h>
@@ -13,7 +17,8 @@ struct pool {
     pthread_mutex_t lock;
     pthread_cond_t work;
     struct pool_task *first, *last;
-    size_t depth, queue_max;
+    size_t depth, queue_max, share_max;
+    uint64_t round; /* of the task that was taken last */
     bool stopping;
     unsigned thread_count;
     char name[12];
@@ -30,6 +35,7 @@ static struct pool_task *pop(struct pool *p)
     if (!p->first)
         p->last = NULL;
     p->depth--;
+    p->round = task->round;
     task->next = NULL;
     return task;
 }
@@ -71,17 +77,55 @@ struct pool *pool_new(unsigned threads, size_t queue_max, const char *name)
     return p;
 }
 
+void pool_set_share(struct pool *p, size_t tasks)
+{
+    p->share_max = tasks;
+}
+
+static void insert_after(struct pool *p, struct pool_task *before, struct pool_task *task)
+{
+    task->next = before ? before->next : p->first;
+    *(before ? &before->next : &p->first) = task;
+    if (!task->next)
+        p->last = task;
+}
+
+/* False: the owner's share is in the queue already. */
+static bool insert_by_round(struct pool *p, struct pool_task *task)
+{
+    size_t waiting = 0;
+    task->round = p->round;
+    for (const struct pool_task *other = p->first; other; other = other->next) {
+        if (other->owner == task->owner) {
+            waiting++;
+            task->round = other->round + 1;
+        }
+    }
+    if (waiting >= p->share_max)
+        return false;
+    struct pool_task *before = NULL, *next = p->first;
+    for (; next && next->round <= task->round; next = next->next)
+        before = next;
+    insert_after(p, before, task);
+    return true;
+}
+
+/* The lock is held. */
+static bool insert(struct pool *p, struct pool_task *task)
+{
+    if (p->stopping || p->depth >= p->queue_max)
+        return false;
+    if (p->share_max > 0)
+        return insert_by_round(p, task);
+    insert_after(p, p->last, task);
+    return true;
+}
+
 bool pool_submit(struct pool *p, struct pool_task *task)
 {
-    task->next = NULL;
     pthread_mutex_lock(&p->lock);
-    bool taken = !p->stopping && p->depth < p->queue_max;
+    bool taken = insert(p, task);
     if (taken) {
-        if (p->last)
-            p->last->next = task;
-        else
-            p->first = task;
-        p->last = task;
         p->depth++;
         pthread_cond_signal(&p->work);
     }

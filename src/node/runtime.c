@@ -35,8 +35,6 @@ enum {
     WHY_MAX = 300,
     NODE = 0, /* of the ids of a server that is alone; nodes of many get a number */
     POOL_QUEUE_MAX = 4096,
-    SLOW_THREADS = 3, /* a backup and an import may take one each: log-ins must go on */
-    SLOW_QUEUE_MAX = 256,
     DRAIN_MS = 5000,
     DRAIN_POLL_NS = 2 * 1000 * 1000,
     STOP_MS = 60000,
@@ -232,7 +230,7 @@ static enum err make_doors(struct runtime *runtime, char *why)
     }
     runtime->api_made = true;
     api->pool = pool_new((unsigned)reader_threads(runtime), POOL_QUEUE_MAX, "reader");
-    api->slow = pool_new(SLOW_THREADS, SLOW_QUEUE_MAX, "slow");
+    api_start_pools(api);
     if (runtime->shared)
         api->drawing = pool_new(DRAWING_THREADS, POOL_QUEUE_MAX, "draw");
     if (runtime->shared)
@@ -434,7 +432,7 @@ void runtime_close(struct runtime *runtime, int64_t grace_ms)
         http_server_stop(api->http, grace_ms);
     pool_free(api->drawing); /* hands on to the next */
     pool_free(api->pool);
-    pool_free(api->slow);
+    api_stop_pools(api);
     pool_free(api->forwarding);
     drain(runtime);
     if (!steps_stop(&runtime->steps, STOP_MS)) {

@@ -10,7 +10,7 @@
  *           `render` runs after COMMIT, on the event loop, and writes c->json. Both leave what they
  *           have for each other in c->work. One thread runs all transactions of an embedded store,
  *           and every write waits for it: it does nothing else
- *   SLOW    on a blocking thread, tx NULL: does its own db_read/db_write (argon2, admin work)
+ *   SLOW    on a thread of its kind (enum slow_pool), tx NULL: does its own db_read/db_write
  * Handlers fill c->json (an object or array written into x->out) and c->status. An error return
  * becomes application/problem+json: {"type","title","status","detail"}. */
 #pragma once
@@ -38,6 +38,11 @@ struct live;
 struct limits;
 struct http_server;
 
+/* Slow work by kind, each with threads of its own: however much there is of one kind, the others go
+ * on. Requests through the control socket never wait for anyone else's. */
+enum slow_pool { SLOW_PASSWORDS, SLOW_EXPORTS, SLOW_ADMIN, SLOW_CONTROL, SLOW_POOLS };
+enum { SLOW_THREADS = 8 }; /* of all these pools */
+
 /* What the handlers work with; made by cmd/. */
 struct api {
     const struct settings *settings;
@@ -52,7 +57,7 @@ struct api {
     struct pool *pool;                     /* blocking reads */
     struct pool *drawing;                  /* answers drawn in step; NULL: each on its own */
     struct page_source *page_source;       /* port/page_source.h, of shared views; else NULL */
-    struct pool *slow;                     /* argon2 and admin work: few threads, short queue */
+    struct pool *slow[SLOW_POOLS];         /* of MODE_SLOW, by kind: few threads, short queues */
     struct pool *forwarding;               /* api/edge/forward.h; NULL: this server is alone */
     struct http_server *http;              /* set after start; for metrics */
     struct auth *auth;                     /* api/edge/auth.h */
@@ -75,6 +80,8 @@ struct api {
 /* Reads or makes the secret, makes auth, limits and the dispatcher from the settings. Blocking;
  * after the db is open and before the HTTP server starts. On failure `why` says so. */
 enum err api_open(struct api *api, char why[200]);
+void api_start_pools(struct api *api); /* those of MODE_SLOW */
+void api_stop_pools(struct api *api);
 void api_close(struct api *api); /* after the HTTP server, the pools and the db have stopped */
 
 enum route_mode { MODE_INLINE, MODE_READ, MODE_WRITE, MODE_SLOW };

@@ -73,7 +73,7 @@ static void authenticate(struct request *r)
     } else if (auth_find(c->api->auth, &r->credentials, &c->caller)) {
         proceed(r);
     } else {
-        request_submit(r, c->api->pool, authenticate_task);
+        request_submit(r, request_readers(r), authenticate_task);
     }
 }
 

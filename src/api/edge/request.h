@@ -53,6 +53,7 @@ void request_settle_limit(struct request *r, bool written);
 /* run.c */
 void request_run(struct request *r);
 void request_submit(struct request *r, struct pool *pool, void (*run)(struct pool_task *task));
+struct pool *request_readers(const struct request *r); /* threads that may read truth for it */
 void request_clear_answer(struct request *r);
 void request_render(struct request *r); /* writes the answer of a write */
 

@@ -1,4 +1,4 @@
-/* Running a handler on the thread that its route's mode names: the event loop, a reader, the slow
+/* Running a handler on the thread that its route's mode names: the event loop, a reader, a slow
  * pool, or the store's writer. A handler may be run again, so each run begins with an empty answer.
  *
  * Queues are bounded everywhere: a full one answers 503 with Retry-After instead of waiting. */
@@ -7,6 +7,7 @@
 
 #include "api/edge/forward.h"
 #include "api/edge/request.h"
+#include "net/limits.h"
 #include "port/invalidation.h"
 
 enum { STEP_MAX = 64 /* answers drawn in one go */ };
@@ -73,7 +74,7 @@ static void drawn(struct call *c, enum err e)
 {
     struct request *r = CONTAINER_OF(c, struct request, call);
     if (e == ERR_NEEDS_TRUTH)
-        request_submit(r, c->api->pool, blocking_task);
+        request_submit(r, request_readers(r), blocking_task);
     else
         request_finish(r, e);
 }
@@ -128,7 +129,7 @@ static void run_inline(struct request *r)
     } else if (r->call.in_step && r->call.api->drawing) {
         request_submit(r, r->call.api->drawing, step_task);
     } else {
-        request_submit(r, r->call.api->pool, blocking_task);
+        request_submit(r, request_readers(r), blocking_task);
     }
 }
 
@@ -228,6 +229,54 @@ static void write_soon(struct request *r)
         refuse_write(r, e);
 }
 
+/* ---- slow work ---- */
+
+/* A queue takes at most so many requests of one owner: an address, or an account. */
+static const struct {
+    const char *name;
+    unsigned threads;
+    size_t queue_max, share;
+} slow_kinds[SLOW_POOLS] = {
+    [SLOW_PASSWORDS] = {"password", 2, 256, 32},
+    [SLOW_EXPORTS] = {"export", 2, 64, 2},
+    [SLOW_ADMIN] = {"admin", 2, 64, 0},
+    [SLOW_CONTROL] = {"control", 2, 64, 0}, /* a backup or an import may take one */
+};
+
+void api_start_pools(struct api *api)
+{
+    unsigned threads = 0;
+    for (size_t i = 0; i < SLOW_POOLS; i++) {
+        api->slow[i] = pool_new(slow_kinds[i].threads, slow_kinds[i].queue_max, slow_kinds[i].name);
+        pool_set_share(api->slow[i], slow_kinds[i].share);
+        threads += slow_kinds[i].threads;
+    }
+    CHECK(threads == SLOW_THREADS);
+}
+
+void api_stop_pools(struct api *api)
+{
+    for (size_t i = 0; i < SLOW_POOLS; i++)
+        pool_free(api->slow[i]);
+}
+
+static struct pool *slow_pool_of(struct request *r)
+{
+    struct call *c = &r->call;
+    enum slow_pool kind = c->x->control                           ? SLOW_CONTROL
+                          : c->route->rate == RATE_AUTH           ? SLOW_PASSWORDS
+                          : c->route->policy >= POLICY_ADMIN_READ ? SLOW_ADMIN
+                                                                  : SLOW_EXPORTS;
+    c->task.owner = kind == SLOW_EXPORTS ? c->caller.account : limits_peer_key(c->x->peer);
+    return c->api->slow[kind];
+}
+
+struct pool *request_readers(const struct request *r)
+{
+    const struct api *api = r->call.api;
+    return r->call.x->control ? api->slow[SLOW_CONTROL] : api->pool;
+}
+
 void request_run(struct request *r)
 {
     struct call *c = &r->call;
@@ -238,12 +287,12 @@ void request_run(struct request *r)
         return;
     case MODE_READ:
         if (r->on_loop)
-            request_submit(r, c->api->pool, read_task);
+            request_submit(r, request_readers(r), read_task);
         else
             read_now(r);
         return;
     case MODE_SLOW:
-        request_submit(r, c->api->slow, blocking_task);
+        request_submit(r, slow_pool_of(r), blocking_task);
         return;
     case MODE_WRITE:
         write_soon(r);

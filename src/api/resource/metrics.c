@@ -122,8 +122,9 @@ void numbers_take(struct api *api, struct arena *arena, struct numbers *n)
         .threshold = celebrity_threshold(api->keeper),
         .adaptive = api->settings->celebrity_adaptive,
         .reads_waiting = pool_depth(api->pool),
-        .slow_waiting = pool_depth(api->slow),
     };
+    for (size_t i = 0; i < SLOW_POOLS; i++)
+        n->slow_waiting += pool_depth(api->slow[i]);
     bool views_there = !api->cluster || atomic_load(&api->cluster->views_state) != PART_AWAY;
     n->cells = ARENA_ARRAY(arena, struct freshness_cell, FRESHNESS_CELLS_MAX);
     freshness_look(engine_freshness(api->engine), n->cells, FRESHNESS_CELLS_MAX, &n->cell_count,

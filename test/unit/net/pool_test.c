@@ -68,6 +68,30 @@ static void the_queue_is_bounded_and_in_order(void **state)
         assert_int_equal(order[i], i);
 }
 
+static void no_owner_takes_more_than_its_share_and_owners_take_turns(void **state)
+{
+    (void)state;
+    struct pool *p = pool_new(1, 10, "shares");
+    pool_set_share(p, 3);
+    struct gate gate;
+    gate_init(&gate);
+    assert_true(pool_submit(p, &gate.task));
+    sem_wait(&gate.entered);
+    struct numbered tasks[8];
+    const uint64_t owners[] = {7, 7, 7, 7, 8, 9, 8, 7};
+    const bool taken[] = {true, true, true, false, true, true, true, false};
+    order_len = 0;
+    for (int i = 0; i < 8; i++) {
+        tasks[i] = (struct numbered){.task.run = note_number, .task.owner = owners[i], .number = i};
+        assert_int_equal(pool_submit(p, &tasks[i].task), taken[i]);
+    }
+    sem_post(&gate.open);
+    pool_free(p);
+    const int wanted[] = {0, 4, 5, 1, 6, 2};
+    assert_int_equal(order_len, COUNT_OF(wanted));
+    assert_memory_equal(order, wanted, sizeof wanted);
+}
+
 /* Takes three along and runs them. */
 static struct pool *taken_from;
 
@@ -208,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_queue_is_bounded_and_in_order),
+        cmocka_unit_test(no_owner_takes_more_than_its_share_and_owners_take_turns),
         cmocka_unit_test(a_task_takes_the_next_along),
         cmocka_unit_test(tasks_run_side_by_side),
         cmocka_unit_test(every_task_runs_exactly_once),

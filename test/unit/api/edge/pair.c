@@ -62,7 +62,7 @@ static void open_member(struct member *m, uint32_t number)
     if (api_open(&m->api, why) != OK)
         fail_msg("%s", why);
     m->api.pool = pool_new(2, 256, "reader");
-    m->api.slow = pool_new(3, 256, "slow");
+    api_start_pools(&m->api);
     m->api.forwarding = pool_new(FORWARD_THREADS, FORWARD_WAITING_MAX, "forward");
     snprintf(m->control, sizeof m->control, "%s/control-%u", w.folder, (unsigned)number);
     struct http_config config;
@@ -83,7 +83,7 @@ static void close_member(struct member *m)
 {
     http_server_stop(m->server, 1000);
     pool_free(m->api.pool);
-    pool_free(m->api.slow);
+    api_stop_pools(&m->api);
     pool_free(m->api.forwarding);
     http_server_free(m->server);
     api_close(&m->api);
