@@ -108,8 +108,11 @@ enum err account_search(struct tx *tx, uint64_t viewer, struct str prefix, struc
                         size_t limit, struct arena *arena, struct account_card *out, size_t *n);
 
 /* ---- passwords (argon2id; slow on purpose: never on a loop or in a transaction) ---- */
+/* Is it one of those that are guessed first, in whatever case? model/guessed_passwords.def */
+bool password_is_common(struct str password);
 /* ERR_INVALID: too short, too long */
 enum err password_hash(struct str password, struct arena *arena, struct str *hash);
+/* Whatever the password and the hash are ({NULL, 0}: there is none), it takes as long. */
 bool password_verify(struct str password, struct str hash);
 /* The same cost, always false: for unknown usernames. */
 bool password_verify_nothing(struct str password);

@@ -1,12 +1,14 @@
 /* Passwords: argon2id through libsodium, 19 MiB and two passes, about 17 ms. Slow on purpose, so it
  * runs on blocking threads only, and a log-in with an unknown name costs the same as one with a
  * wrong password. */
+#include <ctype.h>
 #include <sodium.h>
+#include <stdlib.h>
 
 #include "base/check.h"
 #include "model/account.h"
 
-enum { PASSES = 2, MEMORY_BYTES = 19 * 1024 * 1024 };
+enum { PASSES = 2, MEMORY_BYTES = 19 * 1024 * 1024, COMMON_MAX = 24 };
 
 enum err password_hash(struct str password, struct arena *arena, struct str *hash)
 {
@@ -20,11 +22,32 @@ enum err password_hash(struct str password, struct arena *arena, struct str *has
     return OK;
 }
 
+/* In lower case and in order; none is shorter than PASSWORD_MIN. */
+static const char *const common[] = {
+#include "model/guessed_passwords.def"
+};
+
+static int compare(const void *wanted, const void *entry)
+{
+    return strcmp(wanted, *(const char *const *)entry);
+}
+
+bool password_is_common(struct str password)
+{
+    char lower[COMMON_MAX + 1];
+    if (password.len >= sizeof lower || memchr(password.ptr, '\0', password.len))
+        return false;
+    for (size_t i = 0; i < password.len; i++)
+        lower[i] = (char)tolower((unsigned char)password.ptr[i]);
+    lower[password.len] = '\0';
+    return bsearch(lower, common, COUNT_OF(common), sizeof common[0], compare) != NULL;
+}
+
 bool password_verify(struct str password, struct str hash)
 {
     char text[crypto_pwhash_STRBYTES] = {0};
     if (!hash.ptr || hash.len >= sizeof text || password.len > PASSWORD_MAX)
-        return false;
+        return password_verify_nothing(password);
     memcpy(text, hash.ptr, hash.len);
     return crypto_pwhash_str_verify(text, password.ptr, password.len) == 0;
 }

@@ -1,6 +1,6 @@
-/* Threads for work that may block (SQL reads, argon2): a bounded queue, oldest first. In a pool with
- * shares no owner has more than so many tasks in the queue, and owners take turns: who has one task
- * waits for one of each other owner, not for all of theirs. */
+/* Threads for work that may block (SQL reads, argon2): a bounded queue, oldest first. In a pool
+ * with shares no owner has more than so many tasks in the queue, and owners take turns: who has one
+ * task waits for one of each other owner, not for all of theirs. */
 #pragma once
 
 #include <stdbool.h>

@@ -82,7 +82,7 @@ def _():
     sign_up("long.pw", "x" * 257).problem(422)
     sign_up("none.pw", None).problem(422)
     ANYONE.post("/v1/accounts", {"username": "missing.pw"}).problem(422)
-    sign_up("least.pw", "12345678").expect(201)
+    sign_up("least.pw", "1x3y5z7w").expect(201)
     sign_up("most.pw", "x" * 256).expect(201)
     sign_up("emoji.pw", "🔑🔑").expect(201)  # eight bytes
     SERVER.log_in("emoji.pw", "🔑🔑")
@@ -432,6 +432,17 @@ def _():
         ada.patch("/v1/me", {"email": bad}).problem(422)
         SERVER.anonymous.post("/v1/accounts", {"username": "nobody.here", "password": PASSWORD, "email": bad}).problem(422)
     equal(ada.patch("/v1/me", {"email": "ada@example.org"}).expect(200).json["email"], "ada@example.org")
+
+
+@test("accounts-a-common-password-or-the-username-is-refused")
+def _():
+    for password in ("password", "PassWord1", "12345678", "iloveyou", "Trustno1"):
+        check("many people" in sign_up("commoner", password=password).problem(422)["detail"])
+    for username in ("commoner", "commoner.x"):
+        check("username" in sign_up(username, password=username.upper()).problem(422)["detail"])
+    me = SERVER.sign_up("commoner")
+    for password in ("password", "Commoner"):
+        me.put("/v1/me/password", {"current_password": PASSWORD, "new_password": password}).problem(422)
 
 
 if __name__ == "__main__":

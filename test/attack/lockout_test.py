@@ -96,5 +96,61 @@ def _():
         check(set(flood.statuses) <= {201, 503}, flood.statuses)
 
 
+def log_in(server, address, username, password=PASSWORD):
+    return ask(server, address, "POST", "/v1/sessions", {"username": username, "password": password})
+
+
+@test("lockout-guessing-one-account-from-one-address-must-wait-and-nobody-else-does")
+def _():
+    with Server(rate_auth=0, login_tries=4) as server:
+        server.sign_up("ada")
+        server.sign_up("bob")
+        for username in ("ada", "Ada", "no.such.one"):
+            for _ in range(4 - (username == "Ada") * 4):
+                log_in(server, "127.0.0.2", username, "wrong password").problem(401)
+            refused = log_in(server, "127.0.0.2", username, "wrong password")
+            refused.problem(429)
+            check(1 <= int(refused.headers["retry-after"]) <= 2, refused.headers)
+        log_in(server, "127.0.0.2", "ada").problem(429)
+        log_in(server, "127.0.0.2", "bob").expect(201)
+        log_in(server, "127.0.0.3", "ada").expect(201)
+        wait_until(lambda: log_in(server, "127.0.0.2", "ada").status == 201, 10, "the wait to end")
+        for _ in range(4):
+            log_in(server, "127.0.0.2", "ada").expect(201)
+
+
+@test("lockout-guesses-sent-at-once-count-before-they-are-checked")
+def _():
+    with Server(rate_auth=0, login_tries=4) as server:
+        server.sign_up("ada")
+        guesses = [send(server, "127.0.0.2", request("POST", "/v1/sessions", {"username": "ada", "password": f"wrong {n}"}))
+                   for n in range(20)]
+        statuses = [answer_of(c).status for c in guesses]
+        check(statuses.count(401) <= 6, statuses)  # one more after each second of waiting
+        equal(set(statuses), {401, 429})
+
+
+@test("lockout-an-account-guessed-from-everywhere-stays-open-where-its-owner-was-before")
+def _():
+    with Server(rate_auth=0, login_tries=2) as server:
+        server.sign_up("ada")
+        log_in(server, "127.0.0.2", "ada").expect(201)
+        statuses = [log_in(server, f"127.0.1.{n}", "ada", "wrong password").status for n in range(1, 25)]
+        check(429 in statuses, statuses)
+        log_in(server, "127.0.0.2", "ada").expect(201)
+
+
+@test("lockout-the-present-password-cannot-be-guessed-with-a-stolen-token-either")
+def _():
+    with Server(rate_auth=0, login_tries=3) as server:
+        ada = server.sign_up("ada")
+        change = {"current_password": "wrong password", "new_password": "an even better one"}
+        for _ in range(3):
+            ada.put("/v1/me/password", change).problem(403)
+        refused = ada.put("/v1/me/password", change)
+        refused.problem(429)
+        check(int(refused.headers["retry-after"]) >= 1)
+
+
 if __name__ == "__main__":
     main()

@@ -10,6 +10,7 @@
 #include "api/edge/cursor.h"
 #include "api/edge/dispatcher.h"
 #include "api/edge/forward.h"
+#include "api/edge/guessing.h"
 #include "api/edge/page_cache.h"
 #include "api/edge/routes.h"
 #include "base/check.h"
@@ -98,6 +99,7 @@ enum err api_open(struct api *api, char why[200])
     enum log_level level = LOG_INFO;
     log_level_parse(str_of(s->log_level), &level);
     api->limits = limits_new(api->clock, LIMIT_ENTRIES_MAX);
+    api->guessing = guessing_new(api->clock, s->login_tries);
     if (!api->views->remote || api->invalidation) /* else no page can be validated */
         api->pages =
             page_cache_new((size_t)s->page_cache_bytes, api->views, api->cards, api->invalidation);
@@ -111,11 +113,13 @@ void api_close(struct api *api)
 {
     auth_free(api->auth);
     limits_free(api->limits);
+    guessing_free(api->guessing);
     page_cache_free(api->pages);
     dispatcher_free(api->dispatcher);
     hot_keys_free(api->hot_groups);
     api->auth = NULL;
     api->limits = NULL;
+    api->guessing = NULL;
     api->pages = NULL;
     api->dispatcher = NULL;
     api->hot_groups = NULL;

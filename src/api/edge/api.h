@@ -33,6 +33,7 @@ struct overload_guard;
 struct page_source;
 struct cluster;
 struct dispatcher;
+struct guessing;
 struct hot_keys;
 struct live;
 struct limits;
@@ -62,6 +63,7 @@ struct api {
     struct http_server *http;              /* set after start; for metrics */
     struct auth *auth;                     /* api/edge/auth.h */
     struct limits *limits;                 /* net/limits.h */
+    struct guessing *guessing;             /* api/edge/guessing.h */
     struct page_cache *pages;              /* api/edge/page_cache.h; NULL: none are kept */
     struct overload_guard *overload_guard; /* ops/overload_guard.h; NULL: nothing is watched */
     struct live *live;                     /* live/live.h; NULL: no streams */

@@ -28,6 +28,10 @@
 
 /* accounts.c: {"account":…,"token":…}, 201: the answer of signing up and logging in. */
 void call_signed_in(struct call *c, const struct account *account, struct str token);
+/* sessions.c: around the check of a password, of the account by this key. ERR_RATE_LIMITED: too
+ * many were wrong lately. */
+enum err call_begin_guess(struct call *c, uint64_t account_key);
+void call_guessed_right(struct call *c, uint64_t account_key);
 /* graph.c: the account, for a caller who may know of it: ERR_NOT_FOUND when it is not active or
  * blocks the caller. */
 enum err call_find_account(struct call *c, struct tx *tx, uint64_t id, struct account *account,

@@ -1,6 +1,7 @@
 /* Accounts over HTTP: signing up, one's own profile, other people's profiles, finding people. */
 #include "api/edge/handlers.h"
 #include "api/render/render.h"
+#include "base/hash.h"
 #include "base/id.h"
 #include "model/follow.h"
 
@@ -36,12 +37,16 @@ static enum err sign_up_tx(struct tx *tx, void *arg)
     return account_get(tx, id, &c->x->arena, &s->account);
 }
 
-static enum err read_password(struct call *c, const char *field, struct str *password)
+static enum err check_password(struct call *c, const char *field, struct str password,
+                               struct str username)
 {
-    TRY(call_body_text(c, field, true, password));
-    if (password->len < PASSWORD_MIN || password->len > PASSWORD_MAX)
+    if (password.len < PASSWORD_MIN || password.len > PASSWORD_MAX)
         return call_fail(c, ERR_INVALID, "%s must be %d to %d bytes", field, PASSWORD_MIN,
                          PASSWORD_MAX);
+    if (str_eq_nocase(password, username))
+        return call_fail(c, ERR_INVALID, "%s must not be the username", field);
+    if (password_is_common(password))
+        return call_fail(c, ERR_INVALID, "%s is one that many people use: choose another", field);
     return OK;
 }
 
@@ -55,7 +60,8 @@ enum err accounts_create(struct call *c, struct tx *tx)
                          "sign-up is switched off: ask the operator for an account");
     struct str password = {0};
     TRY(call_body_text(c, "username", true, &s.in.username));
-    TRY(read_password(c, "password", &password));
+    TRY(call_body_text(c, "password", true, &password));
+    TRY(check_password(c, "password", password, s.in.username));
     TRY(call_body_text(c, "display_name", false, &s.in.display_name));
     TRY(call_body_text(c, "email", false, &s.in.email));
     TRY(call_body_text(c, "bio", false, &s.in.bio));
@@ -190,6 +196,7 @@ enum err me_delete(struct call *c, struct tx *tx)
 
 struct new_password {
     struct call *call;
+    struct account account;
     struct str hash;   /* the one that was read and verified */
     struct str wanted; /* the new one */
 };
@@ -197,7 +204,9 @@ struct new_password {
 static enum err read_hash_tx(struct tx *tx, void *arg)
 {
     struct new_password *p = arg;
-    return account_password_hash(tx, p->call->caller.account, &p->call->x->arena, &p->hash);
+    struct arena *arena = &p->call->x->arena;
+    TRY(account_get(tx, p->call->caller.account, arena, &p->account));
+    return account_password_hash(tx, p->account.id, arena, &p->hash);
 }
 
 /* Hashing takes a while: the password that was verified must still be the present one. */
@@ -219,10 +228,14 @@ enum err me_password(struct call *c, struct tx *tx)
     struct new_password p = {.call = c};
     struct str current, wanted;
     TRY(call_body_text(c, "current_password", true, &current));
-    TRY(read_password(c, "new_password", &wanted));
+    TRY(call_body_text(c, "new_password", true, &wanted));
     TRY(db_read(c->api->db, read_hash_tx, &p, c->detail));
+    TRY(check_password(c, "new_password", wanted, p.account.username));
+    uint64_t key = hash_u64(p.account.id);
+    TRY(call_begin_guess(c, key));
     if (!password_verify(current, p.hash))
         return call_fail(c, ERR_FORBIDDEN, "current_password is wrong");
+    call_guessed_right(c, key);
     enum err e = password_hash(wanted, &c->x->arena, &p.wanted);
     if (!e)
         e = db_write(c->api->db, set_hash_tx, &p, c->detail);

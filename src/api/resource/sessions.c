@@ -1,6 +1,39 @@
 /* Logging in and out. */
+#include "api/edge/dispatcher.h"
+#include "api/edge/guessing.h"
 #include "api/edge/handlers.h"
 #include "api/render/render.h"
+#include "base/hash.h"
+#include "net/limits.h"
+
+enum err call_begin_guess(struct call *c, uint64_t account_key)
+{
+    int64_t wait_s =
+        c->x->control ? 0
+                      : guessing_begin(c->api->guessing, account_key, limits_peer_key(c->x->peer));
+    if (wait_s == 0)
+        return OK;
+    http_add_header(c->x, "Retry-After", "%lld", (long long)wait_s);
+    atomic_fetch_add_explicit(&c->api->dispatcher->limited, 1, memory_order_relaxed);
+    return call_fail(c, ERR_RATE_LIMITED, "too many wrong passwords; try again in %lld s",
+                     (long long)wait_s);
+}
+
+void call_guessed_right(struct call *c, uint64_t account_key)
+{
+    if (!c->x->control)
+        guessing_right(c->api->guessing, account_key, limits_peer_key(c->x->peer));
+}
+
+/* The same for a name however it is written. */
+static uint64_t key_of_username(struct str username)
+{
+    char name[USERNAME_MAX];
+    size_t len;
+    if (username_normalize(username, name, &len))
+        return hash_bytes(name, len);
+    return hash_bytes(username.ptr, username.len);
+}
 
 struct log_in {
     struct call *call;
@@ -36,7 +69,7 @@ static enum err create_session_tx(struct tx *tx, void *arg)
                           api->settings->session_life_ms, &id);
 }
 
-/* A wrong name and a wrong password get the same answer, after the same time. */
+/* A wrong name and a wrong password get the same answer, after the same time, and count alike. */
 enum err sessions_create(struct call *c, struct tx *tx)
 {
     (void)tx;
@@ -44,6 +77,8 @@ enum err sessions_create(struct call *c, struct tx *tx)
     struct str password;
     TRY(call_body_text(c, "username", true, &l.username));
     TRY(call_body_text(c, "password", true, &password));
+    uint64_t key = key_of_username(l.username);
+    TRY(call_begin_guess(c, key));
     enum err e = db_read(c->api->db, find_account_tx, &l, c->detail);
     if (e && e != ERR_NOT_FOUND)
         return e;
@@ -51,6 +86,7 @@ enum err sessions_create(struct call *c, struct tx *tx)
                                        : password_verify_nothing(password);
     if (!right)
         return call_fail(c, ERR_UNAUTHENTICATED, "the username or the password is wrong");
+    call_guessed_right(c, key);
     if (l.account.state == ACCOUNT_SUSPENDED)
         return call_fail(c, ERR_FORBIDDEN, "this account is suspended");
     struct str token;
