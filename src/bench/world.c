@@ -347,6 +347,7 @@ bool server_start(struct server *s, const struct world *w)
     if (s->pid == 0) {
         int null = open("/dev/null", O_WRONLY);
         dup2(null, STDOUT_FILENO);
+        setenv("FANTAIL_CONNECTIONS_ADDRESS", "1000000", 1); /* an older build ignores it */
         execl(w->program ? w->program : "/proc/self/exe", "fantail", "serve", "--data", w->folder,
               "--listen", listen, "--celebrity-adaptive", "off", "--celebrity-threshold", threshold,
               "--card-cache", cache, "--page-cache", pages, "--log-level", "warn", "--rate-write",

@@ -15,6 +15,9 @@
 
 enum { WHY_MAX = 300, OTHER_DESCRIPTORS = 256, FORCED_EXIT = 130 };
 
+/* What a server that serves nobody has open, with room for a few dozen connections. */
+enum { DESCRIPTORS_BASE = 64, DESCRIPTORS_PER_LOOP = 8, DESCRIPTORS_PER_READER = 4 };
+
 struct loading {
     int64_t shown_us;
 };
@@ -29,18 +32,30 @@ static void log_loading(void *ctx, uint64_t done, uint64_t total)
     log_info("loading the views from the store", LOG_INT("done", done), LOG_INT("total", total));
 }
 
-/* Each connection takes a descriptor; systems start processes with few. */
-static void raise_descriptor_limit(int64_t connections)
+/* Each connection takes a descriptor; systems start processes with few. False: not even an idle
+ * server gets along with what the system allows. */
+static bool raise_descriptor_limit(const struct settings *s, char *why)
 {
     struct rlimit limit;
-    rlim_t wanted = (rlim_t)connections + OTHER_DESCRIPTORS;
+    rlim_t wanted = (rlim_t)s->connections_max + OTHER_DESCRIPTORS;
+    rlim_t least = DESCRIPTORS_BASE + DESCRIPTORS_PER_LOOP * (rlim_t)runtime_loops(s) +
+                   DESCRIPTORS_PER_READER * (rlim_t)(s->readers + SLOW_THREADS);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
-        return;
+        return true;
+    if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < least) {
+        snprintf(why, WHY_MAX,
+                 "the system allows %llu open files, and the server needs at least %llu (%llu for "
+                 "connections-max): raise the limit, with ulimit -n or LimitNOFILE=",
+                 (unsigned long long)limit.rlim_max, (unsigned long long)least,
+                 (unsigned long long)wanted);
+        return false;
+    }
     limit.rlim_cur =
         limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= wanted ? wanted : limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted)
         log_warn("the system allows fewer open files than connections-max asks for",
                  LOG_INT("allowed", limit.rlim_cur), LOG_INT("wanted", wanted));
+    return true;
 }
 
 static void greet(struct runtime *runtime, const struct settings *s, const char *host,
@@ -95,7 +110,8 @@ static int run(struct invocation *in)
     sigaddset(&signals, SIGINT);
     /* Before the first thread, so that all of them inherit it. */
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    raise_descriptor_limit(s->connections_max);
+    if (!raise_descriptor_limit(s, why))
+        return command_fail(in, "%s", why);
     settings_split_address(s->listen, host, &port);
 
     if (!command_path(in, s->data, CONTROL_FILE, control))

@@ -1,14 +1,15 @@
 /* The connection's state machine.
  *
- *   IDLE → HEAD → BODY → BUSY → WRITE → IDLE …, or → LINGER → closed, or → STREAM ⇄ STREAM_WRITE
+ *   NEW or IDLE → HEAD → BODY → BUSY → WRITE → IDLE …, or → LINGER → closed, or → STREAM ⇄
+ * STREAM_WRITE
  *
  * with the steps that take no time left out: a GET that arrives whole goes IDLE → BUSY → IDLE
  * inside one read callback. One request is in flight at a time, so answers are in order by
  * construction; bytes that arrive meanwhile go to the backlog once, and reading stops until it is
  * used up.
  *
- * Lists: a connection is in the list of its state. IDLE, HEAD and LINGER have one constant limit
- * each, so their lists are sorted by age and only their heads are looked at; BODY, WRITE and
+ * Lists: a connection is in the list of its state. NEW, IDLE, HEAD and LINGER have one constant
+ * limit each, so their lists are sorted by age and only their heads are looked at; BODY, WRITE and
  * STREAM_WRITE are looked through, because progress counts there. STREAM: see conn_stream.c.
  *
  * Closing: uv_close takes a turn of the loop, so a struct conn stays valid to the end of the
@@ -24,6 +25,9 @@
 
 #include "base/check.h"
 #include "base/fault.h"
+#include "net/limits.h"
+#include "net/peers.h"
+#include "net/proxy.h"
 #include "net/stream_state.h"
 
 enum {
@@ -76,6 +80,8 @@ static void on_closed(uv_handle_t *handle)
     CHECK(c->x == NULL);
     buf_done(&c->backlog);
     atomic_fetch_sub_explicit(loop->connections, 1, memory_order_relaxed);
+    if (c->counted)
+        peers_leave(loop->peers, c->peer_key);
     free(c);
     loop_conn_closed(loop);
 }
@@ -200,9 +206,10 @@ static void send_rest(struct conn *c, size_t sent, size_t total)
         return;
     }
     loop->unsent += e->unsent;
-    c->progress = conn_unacknowledged(c);
+    c->progress = c->answer_bytes = conn_unacknowledged(c);
     uv_update_time(&loop->uv); /* making a large answer may have taken a while */
     conn_change_state(c, CONN_WRITE);
+    c->answered_ms = c->since_ms;
 }
 
 /* Renders and sends c->x. */
@@ -258,7 +265,7 @@ static void fail(struct conn *c, int status, const char *detail)
     e->x.method = e->request.method;
     e->x.close = true;
     answer_problem(&e->x, status, detail);
-    if (status == 503)
+    if (status == 503 || status == 429)
         http_add_header(&e->x, "Retry-After", "1");
     c->linger = true;
     send_answer(c);
@@ -271,7 +278,12 @@ static void dispatch(struct conn *c)
     struct loop *loop = c->loop;
     struct exchange *e = c->x;
     conn_change_state(c, CONN_BUSY);
-    exchange_present(e, (struct str){c->peer, c->peer_len}, c->control, loop->index);
+    struct str peer = {c->peer, c->peer_len};
+    char client[PROXY_ADDRESS_MAX];
+    if (c->proxied)
+        peer = proxies_client(loop->config.proxies, e->request.headers, e->request.header_count,
+                              peer, client);
+    exchange_present(e, peer, c->control, loop->index);
     LOOP_COUNT(loop, requests, 1);
     loop->handed_out++;
     loop->current = e;
@@ -295,7 +307,7 @@ static void await_more(struct conn *c, size_t came)
     struct loop *loop = c->loop;
     struct exchange *e = c->x;
     if (!e->request.head_complete) {
-        if (c->state == CONN_IDLE)
+        if (c->state <= CONN_IDLE)
             conn_change_state(c, CONN_HEAD);
         return;
     }
@@ -462,6 +474,19 @@ static void note_peer(struct conn *c)
     c->peer_len = (uint8_t)strlen(c->peer);
 }
 
+/* Counts the connection, unless it is one of a trusted proxy, whose clients share them. */
+static bool enter_peer(struct conn *c)
+{
+    const struct http_config *config = &c->loop->config;
+    struct str peer = {c->peer, c->peer_len};
+    c->proxied = config->proxies && proxies_trust(config->proxies, peer);
+    if (!c->loop->peers || c->proxied)
+        return true;
+    c->peer_key = limits_peer_key(peer);
+    c->counted = peers_enter(c->loop->peers, c->peer_key);
+    return c->counted;
+}
+
 void conn_accept(struct loop *loop, uv_stream_t *listener, bool control)
 {
     struct conn *c = new_conn(loop);
@@ -473,7 +498,7 @@ void conn_accept(struct loop *loop, uv_stream_t *listener, bool control)
     c->control = control;
     loop->conn_count++;
     unsigned open = 1 + atomic_fetch_add_explicit(loop->connections, 1, memory_order_relaxed);
-    enter_state(c, CONN_IDLE);
+    enter_state(c, CONN_NEW);
     if (uv_accept(listener, &c->uv.stream) != 0) {
         conn_close(c);
         return;
@@ -487,9 +512,18 @@ void conn_accept(struct loop *loop, uv_stream_t *listener, bool control)
             fail(c, 503, "too many connections");
         return;
     }
-    LOOP_COUNT(loop, accepted, 1);
-    if (!control)
+    if (!control) {
         note_peer(c);
+        if (!enter_peer(c)) {
+            LOOP_COUNT(loop, refused, 1);
+            if (open > loop->config.connections_max / 2) /* being told takes a while */
+                conn_close(c);
+            else
+                fail(c, 429, "too many connections from this address");
+            return;
+        }
+    }
+    LOOP_COUNT(loop, accepted, 1);
     conn_start_reading(c);
 }
 
@@ -523,16 +557,30 @@ static void check_bodies(struct loop *loop, int64_t now)
     }
 }
 
+/* Of an answer: a reader that takes a little now and then holds as much as one that takes nothing.
+ * A stream has no end by which to measure it, and holds little. */
+static bool is_read_too_slowly(const struct conn *c, size_t left, int64_t now)
+{
+    const struct http_config *config = &c->loop->config;
+    int64_t late_ms = now - c->answered_ms - config->body_grace_ms;
+    size_t taken = c->answer_bytes > left ? c->answer_bytes - left : 0;
+    return c->state == CONN_WRITE && late_ms > 0 &&
+           (int64_t)taken * 1000 < late_ms * config->body_min_rate;
+}
+
 static void check_writes(struct loop *loop, enum conn_state state, int64_t now)
 {
     struct conn *next;
     for (struct conn *c = loop->conns[state].first; c; c = next) {
         next = c->next;
         size_t left = conn_unacknowledged(c);
-        if (left != c->progress) {
+        bool stalled = left == c->progress;
+        if (!stalled) {
             c->progress = left;
             c->since_ms = now;
-        } else if (now - c->since_ms >= loop->config.write_timeout_ms) {
+        }
+        if ((stalled && now - c->since_ms >= loop->config.write_timeout_ms) ||
+            is_read_too_slowly(c, left, now)) {
             LOOP_COUNT(loop, timeouts, 1);
             conn_close(c);
         }
@@ -544,6 +592,7 @@ void conn_check_timeouts(struct loop *loop)
     int64_t now = loop_now_ms(loop);
     const struct http_config *config = &loop->config;
     int64_t linger_ms = loop->draining ? LINGER_DRAINING_MS : LINGER_MS;
+    expire(loop, CONN_NEW, now - config->head_timeout_ms, NULL);
     expire(loop, CONN_IDLE, now - config->idle_timeout_ms, NULL);
     expire(loop, CONN_HEAD, now - config->head_timeout_ms, "the head did not arrive in time");
     check_bodies(loop, now);
@@ -555,8 +604,9 @@ void conn_check_timeouts(struct loop *loop)
 
 void conn_close_idle(struct loop *loop)
 {
-    while (loop->conns[CONN_IDLE].first)
-        conn_close(loop->conns[CONN_IDLE].first);
+    for (int state = CONN_NEW; state <= CONN_IDLE; state++)
+        while (loop->conns[state].first)
+            conn_close(loop->conns[state].first);
 }
 
 void conn_close_all(struct loop *loop)

@@ -19,11 +19,16 @@ struct conn {
     size_t backlog_used;
     struct stream *stream; /* STREAM, STREAM_WRITE */
     int64_t since_ms;      /* when the state began; WRITE: of the last progress */
+    int64_t answered_ms;   /* WRITE: when it began */
+    size_t answer_bytes;   /* … with so much to send */
+    uint64_t peer_key;     /* counted among its address's connections, if `counted` */
     size_t progress;       /* BODY, LINGER: bytes that came; WRITE, STREAM_WRITE: bytes left */
     uint32_t stray;        /* bytes that came from the reader of a stream */
     uint8_t state;
     uint8_t peer_len;
     bool control;
+    bool counted;
+    bool proxied; /* the peer is a trusted proxy */
     bool reading;
     bool eof;     /* the peer will send no more */
     bool feeding; /* inside feed(), which continues by itself after an answer */

@@ -15,6 +15,7 @@
 #include "base/err.h"
 
 struct http_server;
+struct proxies;
 
 enum http_method {
     HTTP_M_GET,
@@ -55,7 +56,7 @@ struct http_exchange {
     struct http_header *headers;
     size_t header_count;
     struct str body;
-    struct str peer;    /* "127.0.0.1", "" on the control socket */
+    struct str peer;    /* "127.0.0.1", "" on the control socket; of a trusted proxy: its client */
     bool control;       /* came through the control socket: the operator on this machine */
     int64_t arrived_us; /* monotonic */
     unsigned loop;      /* index of the loop that owns it */
@@ -76,14 +77,18 @@ struct http_exchange {
 typedef void (*http_handler)(void *ctx, struct http_exchange *x);
 
 struct http_config {
-    const char *listen_host;     /* "127.0.0.1", "0.0.0.0", "::1"; NULL: no TCP */
-    uint16_t listen_port;        /* 0: any free one, see http_server_port */
-    const char *control_path;    /* unix socket, mode 0600; NULL: none */
-    unsigned loops;              /* threads */
-    unsigned connections_max;    /* beyond: answered 503 and closed */
-    int64_t head_timeout_ms;     /* first byte of a request → whole head: 10 s */
-    int64_t idle_timeout_ms;     /* between requests: 75 s */
-    int64_t body_min_rate;       /* bytes per second a body must arrive at, after the grace */
+    const char *listen_host;       /* "127.0.0.1", "0.0.0.0", "::1"; NULL: no TCP */
+    uint16_t listen_port;          /* 0: any free one, see http_server_port */
+    const char *control_path;      /* unix socket, mode 0600; NULL: none */
+    unsigned loops;                /* threads */
+    unsigned connections_max;      /* beyond: answered 503 and closed */
+    unsigned address_max;          /* of one address; beyond: 429 and closed; 0: no limit */
+    const struct proxies *proxies; /* net/proxy.h: not held to it; NULL: none */
+    int64_t head_timeout_ms;       /* first byte of a request → whole head: 10 s; also from the
+                                      connection to its first byte */
+    int64_t idle_timeout_ms;       /* between requests: 75 s */
+    int64_t body_min_rate;       /* bytes per second a body must arrive at, after the grace, and an
+                                    answer be taken at */
     int64_t body_grace_ms;       /* 10 s */
     int64_t write_timeout_ms;    /* no progress in sending: 20 s */
     int64_t stream_heartbeat_ms; /* silence of a stream (net/stream.h) that a comment ends: 20 s */

@@ -320,21 +320,43 @@ static bool add_listener(struct loop *loop, int fd, bool control)
     return uv_listen(s, LISTEN_BACKLOG, on_connection) == 0;
 }
 
+/* Fails where descriptors have run out before the first connection. */
+static bool init_uv(struct loop *loop)
+{
+    if (uv_loop_init(&loop->uv) != 0)
+        return false;
+    if (uv_async_init(&loop->uv, &loop->wake, on_wake) != 0) {
+        CHECK(uv_loop_close(&loop->uv) == 0);
+        return false;
+    }
+    uv_timer_init(&loop->uv, &loop->tick);
+    loop->wake.data = loop->tick.data = loop;
+    return true;
+}
+
+static void close_socket(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
 enum err loop_new(const struct http_config *config, unsigned index, _Atomic unsigned *connections,
-                  int listen_fd, int control_fd, struct loop **out)
+                  struct peers *peers, int listen_fd, int control_fd, struct loop **out)
 {
     struct loop *loop = calloc(1, sizeof *loop);
     CHECK(loop); /* a hundred kilobytes, at the start */
     loop->config = *config;
     loop->index = index;
     loop->connections = connections;
+    loop->peers = peers;
     loop->date.second = -1;
     atomic_init(&loop->refs, 1);
-    /* These fail only where descriptors or memory have run out before the first connection. */
-    CHECK(uv_loop_init(&loop->uv) == 0);
-    CHECK(uv_async_init(&loop->uv, &loop->wake, on_wake) == 0);
-    CHECK(uv_timer_init(&loop->uv, &loop->tick) == 0);
-    loop->wake.data = loop->tick.data = loop;
+    if (!init_uv(loop)) {
+        close_socket(listen_fd);
+        close_socket(control_fd);
+        free(loop);
+        return ERR_UNAVAILABLE;
+    }
     bool ok = add_listener(loop, listen_fd, false);
     if (!add_listener(loop, control_fd, true) || !ok) {
         loop_stop(loop, 0);

@@ -21,6 +21,7 @@ enum {
 
 /* The states in which a connection waits, each with its own list and its own limit on waiting. */
 enum conn_state {
+    CONN_NEW,    /* nothing came yet */
     CONN_IDLE,   /* between requests */
     CONN_HEAD,   /* part of a head is there */
     CONN_BODY,   /* the head is there, the body is not */
@@ -45,6 +46,7 @@ struct loop {
     struct http_config config;
     unsigned index;
     _Atomic unsigned *connections; /* of the whole server */
+    struct peers *peers;           /* of the whole server; NULL: not counted */
 
     uv_loop_t uv;
     uv_async_t wake;
@@ -95,7 +97,7 @@ struct loop {
 
 /* Takes over the sockets (-1: none), also when it fails. */
 enum err loop_new(const struct http_config *config, unsigned index, _Atomic unsigned *connections,
-                  int listen_fd, int control_fd, struct loop **out);
+                  struct peers *peers, int listen_fd, int control_fd, struct loop **out);
 void loop_run(struct loop *loop); /* returns after loop_stop, when everything is closed */
 void loop_stop(struct loop *loop, int64_t grace_ms); /* any thread */
 void loop_unref(struct loop *loop);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "net/listen.h"
 #include "net/loop.h"
+#include "net/peers.h"
 
 enum { LOOPS_MAX = 64, WHY_MAX = 200 };
 
@@ -18,6 +19,7 @@ struct http_server {
     unsigned thread_count;
     struct loop *loops[LOOPS_MAX];
     _Atomic unsigned connections;
+    struct peers *peers; /* NULL: addresses have no limit */
 };
 
 void http_config_default(struct http_config *c)
@@ -68,10 +70,12 @@ static enum err add_loop(struct http_server *s, const struct http_config *config
         s->control_path = strdup(config->control_path);
         CHECK(s->control_path);
     }
-    enum err e =
-        loop_new(config, s->loop_count, &s->connections, tcp, control, &s->loops[s->loop_count]);
+    enum err e = loop_new(config, s->loop_count, &s->connections, s->peers, tcp, control,
+                          &s->loops[s->loop_count]);
     if (e != OK) {
-        snprintf(why, WHY_MAX, "cannot start an event loop: %s", err_title(e));
+        snprintf(why, WHY_MAX,
+                 "cannot start an event loop: %s; does the system allow enough open files?",
+                 err_title(e));
         return e;
     }
     s->loop_count++;
@@ -92,6 +96,7 @@ enum err http_server_start(const struct http_config *config, struct http_server 
     if (!s)
         return ERR_NO_MEMORY;
     s->port = checked.listen_port;
+    s->peers = checked.address_max > 0 ? peers_new(checked.address_max) : NULL;
     enum err e = OK;
     if (checked.listen_host && s->port != 0 && checked.loops > 1 &&
         !listen_tcp_is_free(checked.listen_host, s->port, why))
@@ -143,6 +148,7 @@ void http_server_free(struct http_server *s)
     http_server_stop(s, 0);
     for (unsigned i = 0; i < s->loop_count; i++)
         loop_unref(s->loops[i]);
+    peers_free(s->peers);
     free(s->control_path);
     free(s);
 }

@@ -5,6 +5,7 @@
 #include "api/edge/api.h"
 #include "base/id.h"
 #include "model/views_state.h"
+#include "net/proxy.h"
 #include "node/commit.h"
 #include "node/maintenance.h"
 #include "node/membership.h"
@@ -32,5 +33,6 @@ struct runtime {
     struct api api;
     struct maintenance maintenance;
     struct overload_guard overload_guard;
+    struct proxies proxies;
     struct steps steps;
 };

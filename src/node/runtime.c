@@ -35,6 +35,7 @@ enum {
     WHY_MAX = 300,
     NODE = 0, /* of the ids of a server that is alone; nodes of many get a number */
     POOL_QUEUE_MAX = 4096,
+    ADDRESS_MIN = 64, /* connections that one address may open in any case */
     DRAIN_MS = 5000,
     DRAIN_POLL_NS = 2 * 1000 * 1000,
     STOP_MS = 60000,
@@ -257,6 +258,8 @@ static enum err build(struct runtime *runtime, runtime_loading loading, void *ct
     const struct settings *s = runtime->settings;
     why[0] = '\0';
     TRY(drivers_check(s, why));
+    if (!proxies_parse(s->trusted_proxy, &runtime->proxies, why))
+        return ERR_INVALID;
     runtime->shared = drivers_are_shared(s);
     if (runtime->shared) {
         following_clock_init(&runtime->time, clock_system());
@@ -337,19 +340,35 @@ static void tell_port(struct runtime *runtime, uint16_t port)
     membership_set_address(&runtime->membership, address);
 }
 
+static unsigned connections_of_address(const struct settings *s)
+{
+    int64_t tenth = s->connections_max / 10;
+    return (unsigned)(s->connections_address ? s->connections_address
+                      : tenth > ADDRESS_MIN  ? tenth
+                                             : ADDRESS_MIN);
+}
+
+unsigned runtime_loops(const struct settings *settings)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return settings->loops > 0 ? (unsigned)settings->loops
+           : cores > 64        ? 64
+           : cores > 0         ? (unsigned)cores
+                               : 1;
+}
+
 enum err runtime_listen(struct runtime *runtime, const char *host, uint16_t port,
                         const char *control_path, char why[WHY_MAX])
 {
     struct http_config config;
     http_config_default(&config);
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     config.listen_host = host;
     config.listen_port = port;
     config.control_path = control_path;
-    config.loops = runtime->settings->loops > 0 ? (unsigned)runtime->settings->loops
-                   : cores > 0                  ? (unsigned)cores
-                                                : 1;
+    config.loops = runtime_loops(runtime->settings);
     config.connections_max = (unsigned)runtime->settings->connections_max;
+    config.address_max = connections_of_address(runtime->settings);
+    config.proxies = &runtime->proxies;
     config.stream_heartbeat_ms = runtime->settings->stream_heartbeat_ms;
     config.handler = api_handle;
     config.handler_ctx = &runtime->api;

@@ -37,6 +37,7 @@ bool runtime_start_workers(struct runtime *runtime);
  * views, closes the store and frees everything. */
 void runtime_close(struct runtime *runtime, int64_t grace_ms);
 
+unsigned runtime_loops(const struct settings *settings); /* event-loop threads */
 struct api *runtime_api(struct runtime *runtime);
 uint16_t runtime_port(const struct runtime *runtime);
 uint64_t runtime_account_count(struct runtime *runtime);

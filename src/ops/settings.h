@@ -34,6 +34,10 @@
     X(fan_out_workers, "fan-out-workers", NUMBER, "2", 1, 64, "threads that deliver")            \
     X(connections_max, "connections-max", NUMBER, "10000", 1, 1000000,                           \
       "open connections at most")                                                                \
+    X(connections_address, "connections-address", NUMBER, "0", 0, 1000000,                       \
+      "open connections of one address; 0: a tenth of connections-max, at least 64")             \
+    X(trusted_proxy, "trusted-proxy", TEXT, "", 0, 0,                                            \
+      "proxies that say for whom they ask (Forwarded, X-Forwarded-For): addresses or networks")  \
     X(log_level, "log-level", LEVEL, "info", 0, 0, "debug, info, warn or error")                 \
     X(sign_up, "sign-up", SWITCH, "on", 0, 0, "let people create accounts themselves")           \
     X(cors_origins, "cors-origins", TEXT, "", 0, 0,                                              \

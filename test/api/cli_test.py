@@ -151,6 +151,14 @@ def _():
         expect(fantail("import", "-", "--data", folder + "/file/deeper", stdin=WORLD), 1, err="Not a directory")
 
 
+@test("too few open files are named with the limit that the server needs")
+def _():
+    with Folder() as folder:
+        few = subprocess.run(["prlimit", "--nofile=64:64", program(), "serve", "--data", folder + "/data", "--listen", "127.0.0.1:0"],
+                             capture_output=True, text=True, timeout=60)
+        expect(few, 1, err="allows 64 open files, and the server needs at least [0-9]+ .*ulimit -n")
+
+
 # ---- every command, with and without a server ----
 
 def each_way(name):

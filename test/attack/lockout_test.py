@@ -152,5 +152,48 @@ def _():
         check(int(refused.headers["retry-after"]) >= 1)
 
 
+@test("lockout-one-address-gets-its-share-of-the-connections-and-no-more")
+def _():
+    with Server(connections_address=5) as server:
+        mine = [socket.create_connection((server.host, server.port), timeout=20, source_address=("127.0.0.2", 0))
+                for _ in range(5)]
+        for connection in mine:
+            connection.sendall(request("GET", "/healthz"))
+            check(connection.recv(1000).startswith(b"HTTP/1.1 200 "))
+        refused = answer_of(socket.create_connection((server.host, server.port), timeout=20, source_address=("127.0.0.2", 0)))
+        refused.problem(429)
+        check(int(refused.headers["retry-after"]) >= 1)
+        ask(server, "127.0.0.3", "GET", "/healthz").expect(200)
+        for connection in mine:
+            connection.close()
+        wait_until(lambda: ask(server, "127.0.0.2", "GET", "/healthz").status == 200, 10, "room for the address")
+
+
+@test("lockout-limits-follow-the-client-behind-a-trusted-proxy-and-nobody-elses-word")
+def _():
+    wrong = {"username": "ada", "password": "wrong password"}
+    with Server(rate_auth=0, login_tries=2, trusted_proxy="127.0.0.9, 127.0.1.0/24", log_level="debug") as server:
+        server.sign_up("ada")
+
+        def guess(address, headers):
+            return ask(server, address, "POST", "/v1/sessions", wrong, headers).status
+
+        eve = "X-Forwarded-For: 198.51.100.7, 203.0.113.9, 127.0.1.3\r\n"
+        equal([guess("127.0.0.9", eve) for _ in range(3)], [401, 401, 429])
+        equal(guess("127.0.0.9", "Forwarded: for=1.2.3.4, for=203.0.113.9\r\n"), 429, "the same client by another header")
+        equal(guess("127.0.0.9", "X-Forwarded-For: 203.0.113.10\r\n"), 401, "another client")
+        statuses = [guess("127.0.0.2", f"X-Forwarded-For: 203.0.113.{n}\r\n") for n in range(20, 23)]
+        equal(statuses, [401, 401, 429], "an address that is not trusted cannot become another")
+        addresses = {json.loads(line).get("address") for line in server.log().splitlines() if '"/v1/sessions"' in line}
+        check({"203.0.113.9", "203.0.113.10", "127.0.0.2"} <= addresses, addresses)
+        check("198.51.100.7" not in addresses, addresses)
+    with Server(start=False, trusted_proxy="10.0.0.0/40") as server:
+        try:
+            server.start()
+            raise RuntimeError("it started")
+        except AssertionError as error:
+            check("trusted-proxy: '10.0.0.0/40'" in str(error), error)
+
+
 if __name__ == "__main__":
     main()

@@ -45,7 +45,7 @@ static void log_request(struct request *r, enum err kind, int64_t took_us)
     log_write(failed || slow ? LOG_WARN : LOG_DEBUG, failed ? "request failed" : "request",
               LOG_FIELDS(LOG_CSTR("method", route_method_name(x->method)), LOG_STR("path", path),
                          LOG_INT("status", x->status), LOG_INT("took_us", took_us),
-                         LOG_ID("account", r->call.caller.account),
+                         LOG_STR("address", x->peer), LOG_ID("account", r->call.caller.account),
                          LOG_CSTR("error", kind ? err_name(kind) : ""),
                          LOG_CSTR("detail", failed ? r->call.detail : ""),
                          LOG_STR("trace", r->headers.traceparent)));

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "net/proxy.h"
 
 enum { LONG_MS = 60 * 1000 };
 
@@ -48,6 +49,7 @@ static void idle_connections_are_closed_in_silence(void **state)
     struct served s;
     init(&s);
     s.config.idle_timeout_ms = 60;
+    s.config.head_timeout_ms = 80; /* also of who never spoke */
     served_start(&s);
     int never_spoke = raw_connect(&s), spoke = raw_connect(&s), busy = raw_connect(&s);
     raw_send(busy, STR("GET /hold HTTP/1.1\r\nHost: h\r\n\r\n"));
@@ -118,6 +120,81 @@ static void slow_bodies_are_answered_408(void **state)
     close(slow);
     close(fast);
     served_done(&s);
+}
+
+static void who_never_speaks_has_as_long_as_a_head(void **state)
+{
+    (void)state;
+    struct served s;
+    init(&s);
+    s.config.head_timeout_ms = 80;
+    served_start(&s);
+    int never_spoke = raw_connect(&s), spoke = raw_connect(&s);
+    raw_send(spoke, STR("GET /echo HTTP/1.1\r\nHost: h\r\n\r\n"));
+    assert_int_equal(raw_status(spoke), 200);
+    raw_assert_closed(never_spoke);
+    served_await_stat(&s, timeouts, 1);
+    raw_send(spoke, STR("GET /echo HTTP/1.1\r\nHost: h\r\n\r\n"));
+    assert_int_equal(raw_status(spoke), 200); /* between requests there is more time */
+    close(never_spoke);
+    close(spoke);
+    served_done(&s);
+}
+
+static void readers_that_take_a_little_now_and_then_are_closed(void **state)
+{
+    (void)state;
+    struct served s;
+    init(&s);
+    s.config.body_grace_ms = 200;
+    s.config.body_min_rate = 100000000;
+    served_start(&s);
+    int fd = raw_connect(&s);
+    char bytes[4096];
+    raw_send(fd, STR("GET /big?n=40000000 HTTP/1.1\r\nHost: h\r\n\r\n"));
+    size_t total = 0;
+    int64_t start = clock_mono_ms(clock_system());
+    for (ssize_t n; (n = recv(fd, bytes, sizeof bytes, 0)) > 0; total += (size_t)n) {
+        assert_true(clock_mono_ms(clock_system()) - start < PATIENCE_MS);
+        poll(NULL, 0, 5);
+    }
+    assert_true(total < 40000000);
+    served_await_stat(&s, timeouts, 1);
+    close(fd);
+    served_done(&s);
+}
+
+static void an_address_has_so_many_connections_and_trusted_proxies_have_more(void **state)
+{
+    (void)state;
+    struct served s;
+    struct proxies proxies;
+    char why[200];
+    for (int trusted = 0; trusted < 2; trusted++) {
+        init(&s);
+        assert_true(proxies_parse(trusted ? "127.0.0.0/8" : "", &proxies, why));
+        s.config.address_max = 2;
+        s.config.proxies = &proxies;
+        served_start(&s);
+        int first = raw_connect(&s), second = raw_connect(&s);
+        raw_send(first, STR("GET /echo HTTP/1.1\r\nHost: h\r\n\r\n"));
+        raw_send(second, STR("GET /echo HTTP/1.1\r\nHost: h\r\n\r\n"));
+        assert_int_equal(raw_status(first), 200);
+        assert_int_equal(raw_status(second), 200);
+        int third = raw_connect(&s);
+        if (trusted)
+            raw_send(third, STR("GET /echo HTTP/1.1\r\nHost: h\r\n\r\n"));
+        assert_int_equal(raw_status(third), trusted ? 200 : 429);
+        close(third);
+        close(first);
+        served_await_stat(&s, connections, 1);
+        first = raw_connect(&s); /* there is room again */
+        raw_send(first, STR("GET /echo HTTP/1.1\r\nHost: h\r\n\r\n"));
+        assert_int_equal(raw_status(first), 200);
+        close(first);
+        close(second);
+        served_done(&s);
+    }
 }
 
 static void readers_that_stop_are_closed(void **state)
@@ -334,6 +411,9 @@ int main(void)
         cmocka_unit_test(idle_connections_are_closed_in_silence),
         cmocka_unit_test(slow_heads_are_answered_408),
         cmocka_unit_test(slow_bodies_are_answered_408),
+        cmocka_unit_test(who_never_speaks_has_as_long_as_a_head),
+        cmocka_unit_test(readers_that_take_a_little_now_and_then_are_closed),
+        cmocka_unit_test(an_address_has_so_many_connections_and_trusted_proxies_have_more),
         cmocka_unit_test(readers_that_stop_are_closed),
         cmocka_unit_test(connections_beyond_the_limit_are_told_so),
         cmocka_unit_test(bodies_are_bounded_together),
