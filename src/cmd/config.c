@@ -1,4 +1,5 @@
-/* `fantail config`: the value of each setting, and where it comes from. */
+/* `fantail config`: the value of each setting, and where it comes from. Passwords of URLs are not
+ * shown. */
 #include "cmd/command.h"
 #include "cmd/show.h"
 
@@ -19,11 +20,12 @@ static int run(struct invocation *in)
     bool json = invocation_has(in, "json");
     json_t *rows = json_object();
     for (enum setting_id i = 0; i < SETTING_COUNT; i++) {
-        bool shown = str_is_utf8(str_of(s->given[i]));
-        json_object_set_new(rows, settings_name(i),
-                            json_pack("{s:s, s:s, s:s*}", "value", shown ? s->given[i] : "?",
-                                      "from", source_names[s->from[i]], "help",
-                                      json ? NULL : settings_help(i)));
+        char value[PATH_MAX];
+        settings_shown(s, i, value, sizeof(value));
+        json_object_set_new(
+            rows, settings_name(i),
+            json_pack("{s:s, s:s, s:s*}", "value", str_is_utf8(str_of(value)) ? value : "?", "from",
+                      source_names[s->from[i]], "help", json ? NULL : settings_help(i)));
     }
     json_t *all = json_pack("{s:o, s:s*}", "settings", rows, "file", s->file);
     if (json)

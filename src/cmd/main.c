@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,6 +38,20 @@ static size_t list_commands(const struct command *out[COMMANDS_MAX])
     return n;
 }
 
+/* Every user of the machine can read the words of a process: those that the command works with are
+ * copies, and what the system shows has no password. The copies live as long as the process. */
+static char **take_words(int argc, char **argv)
+{
+    char **words = calloc((size_t)argc + 1, sizeof *words);
+    CHECK(words);
+    for (int i = 0; i < argc; i++) {
+        words[i] = strdup(argv[i]);
+        CHECK(words[i]);
+        settings_hide_passwords(argv[i]);
+    }
+    return words;
+}
+
 static char output[OUTPUT_BUFFER];
 
 int main(int argc, char **argv)
@@ -49,7 +64,9 @@ int main(int argc, char **argv)
         return EXIT_FAILED;
     }
     const struct command *commands[COMMANDS_MAX];
-    int code = command_run(commands, list_commands(commands), argc - 1, argv + 1);
+    static char **words;
+    words = take_words(argc, argv);
+    int code = command_run(commands, list_commands(commands), argc - 1, words + 1);
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
         if (errno == EPIPE || errno == 0) {

@@ -15,7 +15,7 @@
 
 enum { WHY_MAX = 300, OTHER_DESCRIPTORS = 256, FORCED_EXIT = 130 };
 
-/* What a server that serves nobody has open, with room for a few dozen connections. */
+/* What an idle server has open, with room for a few dozen connections. */
 enum { DESCRIPTORS_BASE = 64, DESCRIPTORS_PER_LOOP = 8, DESCRIPTORS_PER_READER = 4 };
 
 struct loading {

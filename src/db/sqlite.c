@@ -7,10 +7,13 @@
  * any more. */
 #include "db/sqlite.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/id.h"
@@ -137,6 +140,22 @@ static enum err open_all(struct sqlite_db *db, char detail[TX_DETAIL_MAX])
     return OK;
 }
 
+/* Whatever the folder's mode is, only the owner reads the store. SQLite gives its other files the
+ * mode of the first; they are here for stores of before. What cannot be changed shows when it is
+ * opened.
+ */
+static void make_private(const char *path)
+{
+    static const char *const endings[] = {"", "-wal", "-shm"};
+    char name[PATH_MAX];
+    int made = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (made >= 0)
+        close(made);
+    for (size_t i = 0; i < COUNT_OF(endings); i++)
+        if (snprintf(name, sizeof name, "%s%s", path, endings[i]) < (int)sizeof name)
+            (void)chmod(name, 0600);
+}
+
 enum err db_sqlite_open(const struct sqlite_config *config, struct id_gen *ids, struct clock *clock,
                         struct db **out, char detail[TX_DETAIL_MAX])
 {
@@ -155,6 +174,7 @@ enum err db_sqlite_open(const struct sqlite_config *config, struct id_gen *ids, 
     checkpointer_init(&db->checkpointer, db);
     readers_init(&db->readers, db);
 
+    make_private(db->config.path);
     enum err e = open_all(db, detail);
     if (e) {
         driver_free(&db->base);

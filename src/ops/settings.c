@@ -34,6 +34,7 @@ struct setting {
 };
 
 #define FIELD_NAME_TEXT(id)    id
+#define FIELD_NAME_URL(id)     id
 #define FIELD_NAME_FOLDER(id)  id
 #define FIELD_NAME_ADDRESS(id) id
 #define FIELD_NAME_LEVEL(id)   id
@@ -112,6 +113,7 @@ static void print_amount(int64_t value, enum setting_kind kind, char out[NUMBER_
 
 static const char *const kind_wants[] = {
     [SETTING_TEXT] = "text",
+    [SETTING_URL] = "a URL",
     [SETTING_FOLDER] = "a folder",
     [SETTING_ADDRESS] = "HOST:PORT, such as 127.0.0.1:8080",
     [SETTING_LEVEL] = "debug, info, warn or error",
@@ -129,6 +131,7 @@ static bool parse_value(const struct setting *t, const char *value, int64_t *num
     uint16_t port;
     switch (t->kind) {
     case SETTING_TEXT:
+    case SETTING_URL:
         return true;
     case SETTING_FOLDER:
         return value[0] != '\0';
@@ -364,6 +367,7 @@ static enum err read_line(struct settings *s, struct str line, const char *path,
     if (!memchr(line.ptr, '=', line.len) || !str_split(&value, '=', &name)) {
         snprintf(why, WHY_MAX, "%s: '%.*s' is not NAME = VALUE", where,
                  (int)(line.len < 60 ? line.len : 60), line.ptr);
+        settings_hide_passwords(why);
         return ERR_INVALID;
     }
     name = str_trim(name);
@@ -427,6 +431,90 @@ static enum err read_file(struct settings *s, const char *path, bool asked_for, 
     return e;
 }
 
+/* ---- URLs, which may hold passwords ---- */
+
+/* Replaces [from, to) by "*"; the text becomes shorter, and what is left over is wiped. */
+static void hide(char *from, char *to)
+{
+    size_t rest = strlen(to);
+    if (from == to)
+        return;
+    *from = '*';
+    memmove(from + 1, to, rest);
+    memset(from + 1 + rest, 0, (size_t)(to - from)); /* its end, too */
+}
+
+/* A password may hold any sign that should have been encoded: it reaches to the last '@'. */
+static void hide_in_authority(char *authority)
+{
+    size_t len = strcspn(authority, " ?'\"");
+    char *at = memrchr(authority, '@', len);
+    char *colon = at ? memchr(authority, ':', (size_t)(at - authority)) : NULL;
+    if (colon)
+        hide(colon + 1, at);
+}
+
+void settings_hide_passwords(char *text)
+{
+    static const char member[] = "password=";
+    for (char *p = text; (p = strstr(p, "://")); p += 3)
+        hide_in_authority(p + 3);
+    if (!strstr(text, "://"))
+        return;
+    for (char *p = text; (p = strcasestr(p, member)); p += sizeof member - 1)
+        hide(p + sizeof member - 1,
+             p + sizeof member - 1 + strcspn(p + sizeof member - 1, "& '\""));
+}
+
+void settings_shown(const struct settings *s, enum setting_id id, char *out, size_t size)
+{
+    snprintf(out, size, "%s", s->given[id]);
+    if (table[id].kind == SETTING_URL)
+        settings_hide_passwords(out);
+}
+
+/* Reads the URL of a setting out of the file that another one names. */
+static enum err read_url_file(struct settings *s, enum setting_id url, enum setting_id file,
+                              char *why)
+{
+    const char *path = s->given[file];
+    char text[PATH_TEXT_MAX];
+    if (!path[0])
+        return OK;
+    if (s->given[url][0]) {
+        snprintf(why, WHY_MAX, "%s and %s are both given: leave one out", table[url].name,
+                 table[file].name);
+        return ERR_INVALID;
+    }
+    FILE *f = fopen(path, "re");
+    size_t len = f ? fread(text, 1, sizeof(text), f) : 0;
+    if (!f || ferror(f) || len == sizeof(text)) {
+        snprintf(why, WHY_MAX, "%s: cannot read %.150s: %s", table[file].name, path,
+                 f && len == sizeof(text) ? "it is too large for a URL" : strerror(errno));
+        if (f)
+            fclose(f);
+        return ERR_INVALID;
+    }
+    fclose(f);
+    struct str line = {text, len};
+    while (line.len > 0 && isspace((unsigned char)line.ptr[line.len - 1]))
+        line.len--;
+    text[line.len] = '\0';
+    if (line.len == 0 || strlen(text) != line.len || strpbrk(text, "\r\n")) {
+        snprintf(why, WHY_MAX, "%s: %.150s does not hold one line with a URL", table[file].name,
+                 path);
+        return ERR_INVALID;
+    }
+    return set_value(s, url, text, s->from[file], path, why);
+}
+
+static enum err read_url_files(struct settings *s, char *why)
+{
+    TRY(read_url_file(s, SETTING_ID_db, SETTING_ID_db_file, why));
+    TRY(read_url_file(s, SETTING_ID_views, SETTING_ID_views_file, why));
+    return read_url_file(s, SETTING_ID_bus, SETTING_ID_bus_file, why);
+}
+
 /* ---- all of it ---- */
 
 static enum err check_together(const struct settings *s, char *why)
@@ -461,6 +549,8 @@ enum err settings_load(struct settings *s, int argc, char **argv, char **rest, i
         e = read_environment(s, why);
     if (!e)
         e = read_flags(s, argc, argv, rest, rest_count, &data, &config, why);
+    if (!e)
+        e = read_url_files(s, why);
     if (!e)
         e = check_together(s, why);
     if (e)

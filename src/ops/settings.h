@@ -11,18 +11,21 @@
 
 /* id, name, kind, default, minimum, maximum, help. A row is all that a setting needs: it makes the
  * field of struct settings, the flag, the variable, the line of the file, the check and the help.
- * Kinds: TEXT, FOLDER (not empty), ADDRESS (HOST:PORT), LEVEL (of the log), SWITCH (on|off),
- * NUMBER, SPAN (ms; written 30d, 12h, 5m, 10s, 250ms), SIZE (bytes; 64M, 2G). Only numbers, spans
- * and sizes have bounds. */
+ * Kinds: TEXT, URL (may hold a password, which is never shown), FOLDER (not empty), ADDRESS
+ * (HOST:PORT), LEVEL (of the log), SWITCH (on|off), NUMBER, SPAN (ms; written 30d, 12h, 5m, 10s,
+ * 250ms), SIZE (bytes; 64M, 2G). Only numbers, spans and sizes have bounds. */
 /* clang-format off */
 #define SETTINGS_TABLE(X)                                                                        \
     X(data, "data", FOLDER, "./data", 0, 0, "folder of the embedded store")                      \
-    X(db, "db", TEXT, "", 0, 0,                                                                  \
+    X(db, "db", URL, "", 0, 0,                                                                   \
       "database: postgresql://…; empty: the embedded store in the data folder")                  \
-    X(views, "views", TEXT, "", 0, 0,                                                            \
+    X(db_file, "db-file", TEXT, "", 0, 0, "file that holds the URL of db")                       \
+    X(views, "views", URL, "", 0, 0,                                                             \
       "views: redis://… or redis-cluster://…; empty: in memory")                                 \
-    X(bus, "bus", TEXT, "", 0, 0,                                                                \
+    X(views_file, "views-file", TEXT, "", 0, 0, "file that holds the URL of views")              \
+    X(bus, "bus", URL, "", 0, 0,                                                                 \
       "message bus: amqp://…; empty: in this process")                                           \
+    X(bus_file, "bus-file", TEXT, "", 0, 0, "file that holds the URL of bus")                    \
     X(role, "role", TEXT, "api,relay,worker", 0, 0,                                              \
       "what this node of several does: any of api, relay, worker")                               \
     X(advertise, "advertise", TEXT, "", 0, 0,                                                    \
@@ -128,6 +131,7 @@
 
 enum setting_kind {
     SETTING_TEXT,
+    SETTING_URL,
     SETTING_FOLDER,
     SETTING_ADDRESS,
     SETTING_LEVEL,
@@ -149,6 +153,7 @@ enum setting_id {
 
 struct settings {
 #define SETTING_FIELD_TEXT(id)                             const char *id;
+#define SETTING_FIELD_URL(id)                              const char *id;
 #define SETTING_FIELD_FOLDER(id)                           const char *id;
 #define SETTING_FIELD_ADDRESS(id)                          const char *id;
 #define SETTING_FIELD_LEVEL(id)                            const char *id;
@@ -173,6 +178,10 @@ void settings_default(struct settings *s);
 enum err settings_load(struct settings *s, int argc, char **argv, char **rest, int *rest_count,
                        char why[300]);
 void settings_done(struct settings *s);
+/* Replaces the password of each URL in the text by "*", in place: after "user:", and in a query. */
+void settings_hide_passwords(char *text);
+/* The value as it was given, without a password. */
+void settings_shown(const struct settings *s, enum setting_id id, char *out, size_t size);
 /* Variables that begin with FANTAIL_ but name no setting: most likely misspelled. */
 void settings_unknown_environment(void (*visit)(void *ctx, const char *variable), void *ctx);
 /* "celebrity-threshold" and so on, and what it does, in table order, until SETTING_COUNT. */

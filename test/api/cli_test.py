@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -149,6 +151,52 @@ def _():
         open(folder + "/file", "w").close()
         expect(fantail("serve", "--data", folder + "/file"), 1, err=f"^fantail serve: .*{folder}/file.*\n$")
         expect(fantail("import", "-", "--data", folder + "/file/deeper", stdin=WORLD), 1, err="Not a directory")
+
+
+@test("cli-passwords-of-urls-are-never-shown-and-urls-come-from-files")
+def _():
+    secret = "s3cr3t"
+    with Folder() as folder, socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}/db"
+        with open(folder + "/db.url", "w") as file:
+            file.write(f"postgresql://fantail:{secret}@{place}?password={secret}\n")
+        words = ["--db-file", folder + "/db.url", "--views", f"redis://:{secret}@127.0.0.1:1/0", "--data", folder + "/data"]
+        environment = {"FANTAIL_BUS": f"amqp://fantail:{secret}@127.0.0.1:1/x"}
+        for more in ([], ["--json"]):
+            shown = expect(fantail("config", *words, *more, env=environment), 0, out="postgresql://fantail:\\*@" + place)
+            check(secret not in shown.stdout and "redis://:*@127.0.0.1:1/0" in shown.stdout, shown.stdout)
+            check("amqp://fantail:*@127.0.0.1:1/x" in shown.stdout, shown.stdout)
+        expect(fantail("config", *words, "--db", "postgresql://x/y"), 2, err="db and db-file are both given")
+        expect(fantail("config", "--db-file", folder + "/none"), 2, err="db-file: cannot read .*/none: No such file")
+        serving = subprocess.Popen([program(), "serve", *words, "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, **environment})
+        try:
+            title = wait_until(lambda: (lambda t: b"serve" in t and b"*@" in t and t)(
+                open(f"/proc/{serving.pid}/cmdline", "rb").read()), 10, "the title")
+            check(secret.encode() not in title, title)
+        finally:
+            serving.kill()
+            said = serving.communicate()[1]
+        check(secret not in said, said)
+
+
+@test("cli-the-files-of-a-store-are-their-owners-alone-whatever-the-folders-mode-is")
+def _():
+    with Folder() as folder:
+        data = folder + "/data"
+        os.mkdir(data)
+        os.chmod(data, 0o777)
+        for before in (None, 0o644):
+            with Server(data=data, place=False) as server:
+                server.sign_up("ada" if before is None else "bob")
+                server.operator.post("/v1/admin/save").expect(200)
+                modes = {name: stat.S_IMODE(os.lstat(f"{data}/{name}").st_mode) for name in os.listdir(data)}
+                check({"fantail.db", "fantail.db-wal", "views.snapshot"} <= set(modes), modes)
+                equal({name: mode for name, mode in modes.items() if mode & 0o077}, {})
+                server.kill()
+            for name in os.listdir(data):  # as an earlier version left them
+                if name.startswith("fantail.db"):
+                    os.chmod(f"{data}/{name}", 0o644)
 
 
 @test("too few open files are named with the limit that the server needs")
