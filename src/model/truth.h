@@ -80,7 +80,6 @@ struct explanation {
     enum account_state author_state;
     int64_t delivery, deleted_at_ms;
     int64_t followed_at_ms, muted_at_ms, blocked_at_ms, blocked_by_at_ms; /* 0: no */
-    uint64_t event; /* of the posting, while its outbox row is there; 0: done and removed */
     /* views */
     bool known, away, dropped, in_views, visible_now;
     uint64_t floor;

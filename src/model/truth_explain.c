@@ -7,8 +7,6 @@
 #include "model/feed.h"
 #include "model/truth.h"
 
-enum { EVENTS_LOOKED_AT = 200 };
-
 static enum err read_name(struct tx *tx, uint64_t id, struct arena *arena, bool *found,
                           struct str *name, enum account_state *state)
 {
@@ -18,23 +16,6 @@ static enum err read_name(struct tx *tx, uint64_t id, struct arena *arena, bool 
     if (*found) {
         *name = arena_str(arena, db_text(&rows, 0));
         *state = (enum account_state)db_i64(&rows, 1);
-    }
-    return db_rows_done(&rows);
-}
-
-/* The posting's event was given its id right after the post was: if its row is still there it is
- * among the next ones. */
-static enum err find_event(struct tx *tx, struct explanation *s)
-{
-    struct db_rows rows = tx_rows(
-        tx, "SELECT id, type, version, payload FROM outbox WHERE id > $1 ORDER BY id LIMIT $2",
-        DB_ARGS(DB_I64(s->post), DB_I64(EVENTS_LOOKED_AT)));
-    while (!s->event && db_next(&rows)) {
-        struct event event;
-        if (event_read(db_id(&rows, 0), db_text(&rows, 1), db_i64(&rows, 2), db_text(&rows, 3),
-                       &event) == EVENT_READ &&
-            event.type == EVENT_POST_CREATED && event.object == s->post)
-            s->event = event.id;
     }
     return db_rows_done(&rows);
 }
@@ -72,8 +53,7 @@ static enum err read_truth(struct tx *tx, void *arg)
     if (e)
         return e == ERR_NOT_FOUND ? OK : e;
     TRY(read_name(tx, s->author, s->arena, &s->author_found, &s->author_name, &s->author_state));
-    TRY(read_relation(tx, s));
-    return find_event(tx, s);
+    return read_relation(tx, s);
 }
 
 static enum err look_at_views(struct views *views, struct explanation *s)

@@ -232,6 +232,24 @@ enum err delivery_store_open_keys(struct tx *tx, struct open_key after, struct o
     return OK;
 }
 
+static void read_head(struct db_rows *rows, void *out)
+{
+    struct key_head *head = out;
+    *head = (struct key_head){.delivery = db_id(rows, 0),
+                              .event = db_id(rows, 1),
+                              .state = (enum delivery_state)db_i64(rows, 2)};
+    str_copy(head->reason, sizeof head->reason, db_text(rows, 3));
+}
+
+enum err delivery_store_key_head(struct tx *tx, struct str lane, uint64_t key, struct key_head *out)
+{
+    return tx_get_row(tx,
+                      "SELECT id, event_id, state, reason FROM deliveries WHERE lane = $1 "
+                      "AND order_key = $2 AND order_key <> 0 AND state <= 4 "
+                      "ORDER BY event_id, id LIMIT 1",
+                      DB_ARGS(DB_TEXT(lane), DB_I64(key)), read_head, out);
+}
+
 static void read_recorded(struct db_rows *rows, void *out)
 {
     struct recorded *r = out;

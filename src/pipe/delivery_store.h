@@ -117,6 +117,14 @@ struct open_key {
 };
 enum err delivery_store_open_keys(struct tx *tx, struct open_key after, struct open_key *out,
                                   size_t max, size_t *n);
+/* The first open row of an order key, which the others wait behind. ERR_NOT_FOUND: it has none. */
+struct key_head {
+    uint64_t delivery, event;
+    enum delivery_state state;
+    char reason[DELIVERY_REASON_MAX];
+};
+enum err delivery_store_key_head(struct tx *tx, struct str lane, uint64_t key,
+                                 struct key_head *out);
 /* Which of these events' live deliveries are in the delivery store, in any state but done: for
  * events that are delivered again after a restart. Rising by event, then consumer; each pair once,
  * though it may stand for a single page of a walk. */

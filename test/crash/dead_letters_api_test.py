@@ -143,6 +143,26 @@ def _():
         wait_until(lambda: server.operator.get("/v1/admin/health").json["verdict"] == "green", 20, "health to be green")
 
 
+@test("explain-dead-backfill-names-the-dead-letter-and-what-waits-behind-it")
+def _():
+    with FailingServer() as server:
+        ada, bob, post, first = dead_follow(server)
+        eve, = server.people("eve")
+        later = eve.post("/v1/posts", {"caption": "earlier, too"}).expect(201).json["id"]
+        ada.put(f"/v1/accounts/{eve.id}/follow").expect(200)
+        server.await_state(server.event("follow.created", ada.id, eve.id), "waiting")
+        dead, = server.deliveries(state="dead")
+        path = f"/v1/admin/explain?user={ada.id}&post="
+        told = server.operator.get(path + post).expect(200).json
+        check(f"delivery {dead['id']} (backfill) is dead: UNKNOWN_COMMIT" in told["verdict"], told["verdict"])
+        check("fantail dead redrive" in told["verdict"], told["verdict"])
+        told = server.operator.get(path + later).expect(200).json
+        check(f"waits behind delivery {dead['id']}, which is dead: UNKNOWN_COMMIT" in told["verdict"], told["verdict"])
+        server.failing()
+        server.operator.post("/v1/admin/deliveries/redrive", {"event": first}).expect(200)
+        wait_until(lambda: server.operator.get(path + later).json["visible"], 20, "the post to come")
+
+
 @test("dead-letters-are-discarded-only-with-a-reason-that-is-kept")
 def _():
     with FailingServer() as server:

@@ -1,16 +1,17 @@
 /* Explains why a post is, or is not, in a person's feed: a verdict in one sentence, and the facts.
  *
- * Where truth and an actual read disagree, the verdict says what that means: a delivery still on
- * its way, or a fault. */
+ * Where truth and an actual read disagree, the verdict says what that means: a delivery that is
+ * under way, one that something holds up, or a fault. */
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "api/render/render.h"
+#include "api/resource/explain.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/id.h"
-#include "model/truth.h"
 
-enum { TEXT_MAX = 300 };
+enum { HOLD_MAX = 400, TEXT_MAX = HOLD_MAX + 200 };
 
 static const char *const reasons[] = {
     [NOT_HIDDEN] = NULL,
@@ -87,7 +88,62 @@ static void tell_views(struct json_out *j, const struct explanation *s)
          s->visible_now ? "may" : "may not");
 }
 
-static void tell_facts(struct json_out *j, const struct explanation *s)
+/* ---- events ---- */
+
+static bool is_under_way(enum event_state state)
+{
+    return state == EVENT_IS_PENDING || state == EVENT_IS_PUBLISHED || state == EVENT_IS_EXPANDED;
+}
+
+static bool is_held_up(enum event_state state)
+{
+    return state == EVENT_IS_DEAD || state == EVENT_IS_PARKED || state == EVENT_IS_DELAYED ||
+           state == EVENT_IS_WAITING;
+}
+
+/* "delivery 12 (backfill) is dead: INTERNAL, database is locked" */
+static void write_hold(const struct explanation *s, const struct event_standing *e, char *text,
+                       size_t size)
+{
+    unsigned long long delivery = e->delivery;
+    const char *comma = e->detail[0] ? ", " : "";
+    if (e->state == EVENT_IS_DEAD)
+        snprintf(text, size, "delivery %llu (%s) is dead: %s%s%s", delivery, e->consumer, e->reason,
+                 comma, e->detail);
+    else if (e->state == EVENT_IS_PARKED)
+        snprintf(text, size, "event %llu is parked: %s", (unsigned long long)e->event,
+                 e->delivery ? e->reason : "this version cannot read it");
+    else if (e->state == EVENT_IS_DELAYED)
+        snprintf(text, size, "delivery %llu (%s) failed (%s%s%s) and is tried again at %s",
+                 delivery, e->consumer, e->reason, comma, e->detail, when(s, e->due_ms));
+    else if (e->behind)
+        snprintf(text, size, "delivery %llu (%s) waits behind delivery %llu, which is %s%s%s",
+                 delivery, e->consumer, (unsigned long long)e->behind,
+                 delivery_state_name(e->behind_state), e->behind_reason[0] ? ": " : "",
+                 e->behind_reason);
+    else
+        snprintf(text, size, "delivery %llu (%s) waits for its turn", delivery, e->consumer);
+}
+
+static void tell_event(struct json_out *j, const struct explanation *s, const char *which,
+                       const struct event_standing *e)
+{
+    char hold[HOLD_MAX];
+    unsigned long long id = e->event;
+    if (e->event == 0)
+        return;
+    if (is_held_up(e->state)) {
+        write_hold(s, e, hold, sizeof hold);
+        fact(j, "%s %llu: %s", which, id, hold);
+    } else if (is_under_way(e->state)) {
+        fact(j, "%s %llu is %s: its delivery is under way", which, id, event_state_name(e->state));
+    } else {
+        fact(j, "%s %llu is settled: its delivery has ended", which, id);
+    }
+}
+
+static void tell_facts(struct json_out *j, const struct explanation *s,
+                       const struct explained_events *events)
 {
     if (!s->viewer_found)
         fact(j, "there is no account %llu", (unsigned long long)s->viewer);
@@ -106,11 +162,8 @@ static void tell_facts(struct json_out *j, const struct explanation *s)
     fact(j, "its delivery is %s, decided when it was posted",
          s->delivery == DELIVERY_PUSH ? "push: it is put into the followers' timelines"
                                       : "pull: followers merge it in when they read");
-    if (s->event)
-        fact(j, "its event %llu is still in the outbox: under way, or done since the last save",
-             (unsigned long long)s->event);
-    else
-        fact(j, "its event has left the outbox: delivery was completed");
+    tell_event(j, s, "its event", &events->posting);
+    tell_event(j, s, "the event of the reader's follow", &events->follow);
     tell_views(j, s);
 }
 
@@ -125,7 +178,41 @@ static const char *how_shown(const struct explanation *s)
                : "its author is followed, and it is pulled when reading";
 }
 
-static void write_verdict(struct json_out *j, const struct explanation *s)
+/* What an operator does about it. */
+static const char *way_out(const struct event_standing *e)
+{
+    bool blocked = e->state == EVENT_IS_WAITING && e->behind_state == DELIVERY_DEAD;
+    if (e->state == EVENT_IS_DEAD || blocked)
+        return "; run 'fantail dead redrive' or 'fantail dead discard'";
+    return e->state == EVENT_IS_PARKED
+               ? "; run 'fantail dead release' with a version that can read it"
+               : "";
+}
+
+/* It should be shown and is not: will it be? */
+static void write_missing(const struct explanation *s, const struct explained_events *events,
+                          char *text, size_t size)
+{
+    const struct event_standing *const both[] = {&events->posting, &events->follow};
+    for (size_t i = 0; i < COUNT_OF(both); i++) {
+        char hold[HOLD_MAX];
+        const struct event_standing *e = both[i];
+        if (!is_held_up(e->state))
+            continue;
+        write_hold(s, e, hold, sizeof hold);
+        snprintf(text, size, "It should be shown and is not: %s%s.", hold, way_out(e));
+        return;
+    }
+    if (is_under_way(events->posting.state) || is_under_way(events->follow.state))
+        snprintf(text, size, "It should be shown and is not yet: its delivery is under way.");
+    else
+        snprintf(text, size,
+                 "It should be shown and is not, and its delivery has ended: "
+                 "run 'fantail check --repair'.");
+}
+
+static void write_verdict(struct json_out *j, const struct explanation *s,
+                          const struct explained_events *events)
 {
     const char *against = reasons[s->against];
     char text[TEXT_MAX];
@@ -136,25 +223,23 @@ static void write_verdict(struct json_out *j, const struct explanation *s)
     else if (against)
         snprintf(text, sizeof text, "It is shown although %s: run 'fantail check --repair'.",
                  against);
-    else if (s->event)
-        snprintf(text, sizeof text,
-                 "It should be shown and is not yet: its delivery is under way.");
     else
-        snprintf(text, sizeof text, "It should be shown and is not: run 'fantail check --repair'.");
+        write_missing(s, events, text, sizeof text);
     json_put(j, "verdict", str, str_of(text));
 }
 
-void render_explanation(struct json_out *j, const struct explanation *s)
+void render_explanation(struct json_out *j, const struct explanation *s,
+                        const struct explained_events *events)
 {
     json_object_begin(j);
     json_put(j, "viewer", id, s->viewer);
     json_put(j, "post", id, s->post);
     json_put(j, "visible", bool, s->shown);
     json_put(j, "expected", bool, s->against == NOT_HIDDEN);
-    write_verdict(j, s);
+    write_verdict(j, s, events);
     json_key(j, STR("facts"));
     json_array_begin(j);
-    tell_facts(j, s);
+    tell_facts(j, s, events);
     json_array_end(j);
     json_object_end(j);
 }

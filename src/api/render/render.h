@@ -16,6 +16,7 @@ struct delivery_row;
 struct freshness_headline;
 struct overload_guard;
 struct comment;
+struct explained_events;
 struct explanation;
 struct export_row;
 struct feed_item;
@@ -64,7 +65,8 @@ void render_inbox_item(struct json_out *j, const struct inbox_item *item);
 void render_difference(struct json_out *j, const struct check_difference *d);
 /* The members of an open object. */
 void render_check_counts(struct json_out *j, const struct check_result *r);
-void render_explanation(struct json_out *j, const struct explanation *e);
+void render_explanation(struct json_out *j, const struct explanation *s,
+                        const struct explained_events *events);
 /* {"accounts","follows",…,"errors":[{"line","detail"}]} */
 void render_import(struct json_out *j, const struct import_result *r);
 

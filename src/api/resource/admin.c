@@ -144,12 +144,6 @@ enum err admin_check(struct call *c, struct tx *tx)
     return OK;
 }
 
-struct lookup {
-    struct str user;
-    struct arena *arena;
-    struct account account;
-};
-
 /* A number that is no account's id may still be a username. */
 enum err account_look_up(struct tx *tx, struct str name, struct arena *arena, struct account *out)
 {
@@ -159,30 +153,6 @@ enum err account_look_up(struct tx *tx, struct str name, struct arena *arena, st
     if (name.len > 0 && name.ptr[0] == '@')
         name = (struct str){name.ptr + 1, name.len - 1};
     return account_by_username(tx, name, arena, out);
-}
-
-static enum err look_up(struct tx *tx, void *arg)
-{
-    struct lookup *l = arg;
-    return account_look_up(tx, l->user, l->arena, &l->account);
-}
-
-enum err admin_explain(struct call *c, struct tx *tx)
-{
-    (void)tx;
-    struct api *api = c->api;
-    struct lookup l = {.arena = &c->x->arena};
-    struct explanation found;
-    struct str text;
-    uint64_t post;
-    if (!http_query(c->x, STR("user"), &l.user) || !l.user.ptr)
-        return call_fail(c, ERR_BAD_INPUT, "user is missing: an account id or a username");
-    if (!http_query(c->x, STR("post"), &text) || !text.ptr || !id_parse(text, &post))
-        return call_fail(c, ERR_BAD_INPUT, "post is missing or not an id");
-    TRY(db_read(api->db, look_up, &l, c->detail));
-    TRY(truth_explain(api->db, api->views, api->cards, l.account.id, post, &c->x->arena, &found));
-    render_explanation(&c->json, &found);
-    return OK;
 }
 
 /* ---- the store ---- */

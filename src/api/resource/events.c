@@ -4,23 +4,21 @@
  *   the engine what of it is under way at this moment
  *   the trace  what happened to it lately, batch by batch, as far back as the ring reaches
  *
- * The state is the worst of what is open: a dead delivery says more than the nine that succeeded.
- */
+ * What they come to is one state (pipe/event_state.h). */
 #include "api/edge/handlers.h"
 #include "api/render/render.h"
 #include "api/resource/status.h"
 #include "base/id.h"
 #include "model/subscriber.h"
+#include "pipe/event_state.h"
 
 enum { STORY_RECORDS = 64, STORY_DELIVERIES = 50 };
-
-enum row_state { ROW_PENDING, ROW_SETTLED, ROW_PARKED, ROW_NONE };
 
 struct story {
     struct call *call;
     uint64_t id;
     /* truth */
-    enum row_state row;
+    struct event_evidence evidence;
     struct str type, payload; /* in the call's arena */
     int64_t version;
     bool told; /* type, version and payload are known */
@@ -30,7 +28,6 @@ struct story {
     struct json_out deliveries_json;
     size_t delivery_count;
     bool deliveries_cut;
-    bool has[DELIVERY_STATES]; /* does it have deliveries in this state? */
     /* memory */
     struct event_look look;
     struct trace_summary summary;
@@ -53,14 +50,13 @@ static void tell(struct story *s, struct str type, int64_t version, struct str p
 
 static enum err read_row(struct tx *tx, struct story *s)
 {
-    s->row = ROW_NONE;
     struct db_rows rows =
         tx_rows(tx, "SELECT type, version, payload, state FROM outbox WHERE id = $1",
                 DB_ARGS(DB_I64(s->id)));
     if (db_next(&rows)) {
-        int64_t state = db_i64(&rows, 3);
+        s->evidence.has_row = true;
+        s->evidence.row = (enum outbox_state)db_i64(&rows, 3);
         tell(s, db_text(&rows, 0), db_i64(&rows, 1), db_text(&rows, 2));
-        s->row = state == 0 ? ROW_PENDING : state == 1 ? ROW_SETTLED : ROW_PARKED;
     }
     return db_rows_done(&rows);
 }
@@ -73,7 +69,7 @@ static void visit_delivery(void *ctx, const struct delivery_row *row)
         return;
     }
     tell(s, row->type, row->version, row->payload);
-    s->has[row->state] = true;
+    s->evidence.has[row->state] = true;
     s->delivery_count++;
     render_delivery(&s->deliveries_json, row);
 }
@@ -107,26 +103,12 @@ static const char *stage_name(enum event_stage stage)
 }
 
 /* NULL: nothing says that there ever was such an event. */
-static const char *state_of(const struct story *s)
+static const char *state_of(struct story *s)
 {
-    if (s->has[DELIVERY_DEAD])
-        return "dead";
-    if (s->has[DELIVERY_PARKED] || s->row == ROW_PARKED)
-        return "parked";
-    if (s->has[DELIVERY_DELAYED] || s->has[DELIVERY_RETRYING])
-        return "delayed";
-    if (s->has[DELIVERY_WAITING])
-        return "waiting";
-    if (s->look.stage != STAGE_UNKNOWN)
-        return stage_name(s->look.stage);
-    /* Rows learn that they are settled a moment after the engine knows; one that was released is
-     * below the watermark and yet to be delivered. */
-    bool settled = s->id <= s->settled_through && !s->has[DELIVERY_RELEASED];
-    if (s->row == ROW_PENDING && !settled)
-        return "pending";
-    if (s->row != ROW_NONE)
-        return "done";
-    return s->told || s->record_count > 0 ? "archived" : NULL;
+    s->evidence.stage = s->look.stage;
+    s->evidence.below_watermark = s->id <= s->settled_through;
+    s->evidence.remembered = s->told || s->record_count > 0;
+    return event_state_name(event_state_of(&s->evidence));
 }
 
 static enum err not_known(const struct story *s)
@@ -284,8 +266,10 @@ static void write_story(struct json_out *j, const struct story *s, const char *s
     json_put(j, "time", time, id_time_ms(s->id));
     json_put(j, "state", str, str_of(state));
     render_put_text(j, "stage", stage_name(s->look.stage));
-    json_put(j, "settled", bool, s->row == ROW_SETTLED || s->id <= s->settled_through);
-    json_put(j, "kept", bool, s->row != ROW_NONE);
+    json_put(j, "settled", bool,
+             (s->evidence.has_row && s->evidence.row == OUTBOX_SETTLED) ||
+                 s->id <= s->settled_through);
+    json_put(j, "kept", bool, s->evidence.has_row);
     json_put(j, "committed_at", time, id_time_ms(s->id));
     render_put_time(j, "published_at", first_ms(s, TRACE_PUBLISHED));
     render_put_time(j, "done_at", first_ms(s, TRACE_DONE));

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "api/render/render.h"
-#include "model/truth.h"
+#include "api/resource/explain.h"
 #include "world.h"
 
 enum { CAP = 10 };
@@ -31,6 +31,17 @@ static int close_world(void **state)
     return 0;
 }
 
+struct asked {
+    const struct explanation *found;
+    struct explained_events events;
+};
+
+static enum err read_events(struct tx *tx, void *arg)
+{
+    struct asked *a = arg;
+    return explain_events(tx, w.engine, a->found, &a->events);
+}
+
 static json_t *explain(uint64_t viewer, uint64_t post)
 {
     struct buf text;
@@ -41,7 +52,9 @@ static json_t *explain(uint64_t viewer, uint64_t post)
     buf_init(&text, 0);
     json_out_init(&j, &text);
     assert_int_equal(truth_explain(w.db, w.views, w.cards, viewer, post, &arena, &found), OK);
-    render_explanation(&j, &found);
+    struct asked asked = {.found = &found};
+    assert_int_equal(db_read(w.db, read_events, &asked, NULL), OK);
+    render_explanation(&j, &found, &asked.events);
     json_t *answer = json_loadb(text.ptr, text.len, 0, NULL);
     assert_non_null(answer);
     buf_done(&text);
