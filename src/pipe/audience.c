@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "pipe/state.h"
+#include "port/views.h"
 
 /* Data stays in truth until a sink needs it: messages and inflight slots are small, and few events
  * have any. */
@@ -69,6 +70,44 @@ enum err audience_page(struct engine *g, const struct bus_message *m, const stru
 bool audience_is_last(const struct bus_message *m, const struct audience_cursor *cursor)
 {
     return cursor->end || (m->until && cursor->after == m->until);
+}
+
+static uint32_t as_count(double n)
+{
+    return n < (double)UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+/* Those who were active lately among the members of the page stand for all. */
+static double active_share(struct engine *g, const uint64_t *members, size_t n)
+{
+    bool active[ENGINE_BATCH_MAX];
+    size_t found = 0;
+    int64_t since_ms = clock_wall_ms(g->env.clock) - g->config.active_within_ms;
+    if (graph_seen_since(g->env.views->graph, members, n, since_ms, active))
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        found += active[i];
+    return (double)found / (double)n;
+}
+
+/* A walk leaves members out who are long gone. So the page's members, as a part of those whom the
+ * walk has passed, say how many of all it will meet. */
+struct audience_estimate audience_estimate(struct engine *g, const struct bus_message *m,
+                                           const struct event *event,
+                                           const struct audience_cursor *cursor,
+                                           const uint64_t *members, size_t n)
+{
+    const struct audience *audience = g->rules[m->rule].audience;
+    struct audience_estimate estimate = {0};
+    uint64_t passed, all;
+    if (!audience->extent || n == 0 || m->cursor.after != 0 || is_retry(m->kind) ||
+        audience->extent(&g->env, event, cursor->after, &passed, &all) || passed == 0)
+        return estimate;
+    double expected = (double)n * (double)all / (double)passed;
+    estimate.members = as_count(expected);
+    if (audience->parts && audience->handles)
+        estimate.active = as_count(expected * active_share(g, members, n));
+    return estimate;
 }
 
 /* A retry stays where it is: it is one delivery in the delivery store, and walks on

@@ -5,6 +5,9 @@
  * old; when sampling itself paused for longer than that, between the newest two. They never reach
  * across counters that went down or a clock that did: there the ring of that cell begins anew.
  *
+ * Whether a cell catches up is judged from the moment when its backlog was largest: a large
+ * fan-out enters at once, with all its batches, and is no inflow that goes on.
+ *
  * A replay has no target, whatever its rule's is: its events are old by intent. */
 #include "pipe/freshness.h"
 
@@ -31,6 +34,7 @@ struct cell {
     uint32_t taken; /* ever, since it began */
     uint64_t round; /* of the call that gave it last */
     double in, out; /* a second */
+    double net;     /* out - in since the backlog was largest */
 };
 
 struct freshness {
@@ -110,7 +114,12 @@ static struct cell *cell_of(struct freshness *f, const struct cell_raw *raw)
 static void begin_anew(struct cell *c)
 {
     c->taken = 0;
-    c->in = c->out = 0;
+    c->in = c->out = c->net = 0;
+}
+
+static int64_t undone_at(const struct sample *s)
+{
+    return (int64_t)(s->entered - s->left);
 }
 
 static void take_sample(struct cell *c, int64_t now_us)
@@ -124,20 +133,25 @@ static void take_sample(struct cell *c, int64_t now_us)
     }
     c->samples[c->taken++ % SAMPLES] = newest;
     if (c->taken == 1) {
-        c->in = c->out = 0;
+        c->in = c->out = c->net = 0;
         return;
     }
     uint32_t kept = c->taken < SAMPLES ? c->taken : SAMPLES;
-    const struct sample *since = &c->samples[(c->taken - 2) % SAMPLES];
+    const struct sample *since = &c->samples[(c->taken - 2) % SAMPLES], *peak = NULL;
     for (uint32_t back = 3; back <= kept; back++) {
         const struct sample *earlier = &c->samples[(c->taken - back) % SAMPLES];
         if (now_us - earlier->at_us > SPAN_US)
             break;
         since = earlier;
+        peak = !peak || undone_at(earlier) > undone_at(peak) ? earlier : peak;
     }
     double seconds = (double)(now_us - since->at_us) / 1e6;
     c->in = (double)(newest.entered - since->entered) / seconds;
     c->out = (double)(newest.left - since->left) / seconds;
+    c->net = c->out - c->in;
+    if (peak && undone_at(peak) > undone_at(&newest))
+        c->net =
+            (double)(undone_at(peak) - undone_at(&newest)) * 1e6 / (double)(now_us - peak->at_us);
 }
 
 /* ---- the figures of a cell ---- */
@@ -160,17 +174,16 @@ static enum verdict judge(const struct freshness *f, const struct cell *c)
         return FRESH_STOPPED;
     if (c->raw.oldest_age_ms <= target_ms)
         return FRESH_GREEN;
-    return c->out > c->in ? FRESH_LATE : FRESH_BEHIND;
+    return c->net > 0 ? FRESH_LATE : FRESH_BEHIND;
 }
 
 static int64_t catch_up_ms(const struct cell *c)
 {
     if (c->raw.backlog == 0)
         return 0;
-    double net = c->out - c->in;
-    if (net <= 0)
+    if (c->net <= 0)
         return -1;
-    double ms = (double)c->raw.backlog * 1000 / net;
+    double ms = (double)c->raw.backlog * 1000 / c->net;
     if (ms >= (double)(INT64_MAX / 2))
         return -1;
     int64_t whole_ms = (int64_t)ms;
@@ -196,6 +209,7 @@ static void describe(const struct freshness *f, const struct cell *c, struct fre
         .target_ms = target_of(f, c),
         .in_per_s = c->in,
         .out_per_s = c->out,
+        .net_per_s = c->net,
         .catch_up_ms = catch_up_ms(c),
         .verdict = judge(f, c),
     };

@@ -18,9 +18,11 @@ enum { FRESHNESS_CELLS_MAX = 256, FRESHNESS_SAMPLE_US = 1000 * 1000, FRESHNESS_S
 struct cell_raw {
     uint16_t rule;
     enum lane lane;
-    uint64_t backlog; /* work items in flight or waiting in memory, and events not yet taken */
+    /* Batches in flight or waiting in memory, those ahead of a walk by estimate; an event that is
+     * not yet taken counts as one. */
+    uint64_t backlog;
     uint64_t delayed, waiting, dead; /* in the delivery store */
-    uint64_t entered, left;          /* since the start; left counts what is done or closed */
+    uint64_t entered, left; /* batches since the start; left counts what is done or closed */
     int64_t oldest_age_ms; /* of the oldest event with undone work here that is not dead; 0: none */
     bool stopped;          /* the lane is stopped, or the engine paused */
 };
@@ -40,7 +42,8 @@ struct freshness_cell {
     uint64_t failed; /* batches that failed, since the start */
     int64_t oldest_age_ms;
     int64_t target_ms;          /* the rule's, else its lane's; 0: none, always green (replays) */
-    double in_per_s, out_per_s; /* net = out - in; both 0 until a second was seen */
+    double in_per_s, out_per_s; /* batches; both 0 until a second was seen */
+    double net_per_s;           /* out - in, since the backlog was largest */
     int64_t catch_up_ms;        /* backlog / net; 0: no backlog; -1: never at this rate */
     enum verdict verdict;
 };

@@ -128,7 +128,9 @@ uint32_t inflight_add_item(struct inflight *f, uint32_t slot, uint16_t rule, enu
     CHECK(cell >= 0);
     u->cell = (uint16_t)cell;
     f->cells[cell].count++;
+    f->cells[cell].batches++;
     f->cells[cell].entered++;
+    f->cells[cell].begun++;
     atomic_fetch_add(&f->lane_items[lane], 1);
     if (is_live(s) && !s->ahead)
         link_in_cell(f, item);
@@ -317,6 +319,37 @@ static void note_recovered(struct inflight_slot *s)
         atomic_store(&s->failing, false);
 }
 
+/* Its batch is done and another one begins: one of those that were expected, or one more. */
+static void next_batch(struct inflight *f, struct work_item *u)
+{
+    struct inflight_cell *cell = &f->cells[u->cell];
+    if (u->expected) {
+        u->expected--;
+        cell->batches--;
+    } else {
+        cell->entered++;
+    }
+}
+
+static void expect(struct inflight *f, struct work_item *u, uint64_t members)
+{
+    uint64_t batch = f->rules[u->rule].batch;
+    uint64_t more = members > batch ? (members - 1) / batch : 0;
+    u->expected = more < UINT32_MAX ? (uint32_t)more : UINT32_MAX;
+    f->cells[u->cell].batches += u->expected;
+    f->cells[u->cell].entered += u->expected;
+}
+
+void inflight_expect(struct inflight *f, const struct bus_message *m, uint64_t members)
+{
+    uint32_t item;
+    pthread_mutex_lock(&f->lock);
+    struct work_item *u = inflight_find_running(f, m, &item);
+    if (u && u->expected == 0 && !u->handed_on)
+        expect(f, u, members);
+    pthread_mutex_unlock(&f->lock);
+}
+
 void inflight_move_item(struct inflight *f, uint32_t item, const struct audience_cursor *cursor,
                         const struct inflight_totals *add, int64_t now_us)
 {
@@ -329,6 +362,8 @@ void inflight_move_item(struct inflight *f, uint32_t item, const struct audience
     struct inflight_slot *s = inflight_slot(f, u->slot);
     add_totals(&s->totals, add);
     note_recovered(s);
+    if (further)
+        next_batch(f, u);
     if (further && s->tries) /* a retry has one work item: no other thread looks at it now */
         s->tries = 0;
 }
@@ -357,6 +392,7 @@ static void drop_item(struct inflight *f, uint32_t item)
         if (is_live(s) && !s->ahead)
             unlink_in_cell(f, item);
         f->cells[u->cell].count--;
+        f->cells[u->cell].batches -= 1 + (uint64_t)u->expected;
         atomic_fetch_sub(&f->lane_items[u->lane], 1);
     }
     uint32_t *link = &s->first_item;
@@ -368,8 +404,8 @@ static void drop_item(struct inflight *f, uint32_t item)
     f->free_item = item;
 }
 
-void inflight_split(struct inflight *f, const struct bus_message *m, int64_t active_since_ms,
-                    int64_t started_ms)
+void inflight_split(struct inflight *f, const struct bus_message *m,
+                    const struct inflight_parts *parts)
 {
     pthread_mutex_lock(&f->lock);
     uint32_t item;
@@ -377,12 +413,14 @@ void inflight_split(struct inflight *f, const struct bus_message *m, int64_t act
     if (u) {
         uint32_t slot = u->slot;
         struct inflight_slot *s = inflight_slot(f, slot);
-        struct audience_cursor cursor = {.active_since_ms = active_since_ms,
-                                         .started_ms = started_ms};
+        struct audience_cursor cursor = {.active_since_ms = parts->active_since_ms,
+                                         .started_ms = parts->started_ms};
         for (int part = AUDIENCE_ACTIVE; part <= AUDIENCE_REST; part++) {
             cursor.part = (enum audience_part)part;
             enum lane lane = inflight_lane_of(&f->rules[m->rule], cursor.part, s->replay);
-            inflight_make_ready(f, inflight_add_item(f, slot, m->rule, lane, &cursor, 0));
+            uint32_t walk = inflight_add_item(f, slot, m->rule, lane, &cursor, 0);
+            expect(f, item_at(f, walk), part == AUDIENCE_ACTIVE ? parts->active : parts->rest);
+            inflight_make_ready(f, walk);
         }
         s->walks++;
         drop_item(f, item);

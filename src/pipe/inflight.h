@@ -60,8 +60,9 @@ struct work_item {
     struct inflight_links queue;   /* its lane's ready, its key's, the held or the later ones */
     uint16_t rule, cell;
     uint8_t lane, state;
-    bool in_hand;   /* a worker is at it (inflight_take_up) */
-    bool handed_on; /* its walk goes on at `next` in a work item of its own (inflight_hand_on) */
+    uint32_t expected; /* batches that its walk is expected to take after this one */
+    bool in_hand;      /* a worker is at it (inflight_take_up) */
+    bool handed_on;    /* its walk goes on at `next` in a work item of its own (inflight_hand_on) */
     uint64_t next;
 };
 
@@ -92,7 +93,9 @@ struct inflight_cell {
     uint16_t rule;
     enum lane lane;
     struct inflight_list items;
-    uint64_t count, entered;
+    uint64_t count;            /* work items */
+    uint64_t batches, entered; /* what is ahead of them, and what ever was; see inflight_count */
+    uint64_t begun;            /* work items that continue no other */
 };
 
 struct inflight {
@@ -260,8 +263,14 @@ bool inflight_move(struct inflight *f, const struct bus_message *m,
                    int64_t now_us);
 /* A large fan-out: its work item becomes two ready ones, first those seen lately,
  * then the rest. */
-void inflight_split(struct inflight *f, const struct bus_message *m, int64_t active_since_ms,
-                    int64_t started_ms);
+struct inflight_parts {
+    int64_t active_since_ms, started_ms;
+    uint64_t active, rest; /* how many members each is expected to have; 0: not known */
+};
+void inflight_split(struct inflight *f, const struct bus_message *m,
+                    const struct inflight_parts *parts);
+/* The walk of which this is the first work item is expected to meet so many members. */
+void inflight_expect(struct inflight *f, const struct bus_message *m, uint64_t members);
 /* Is it out? */
 bool inflight_is_running(struct inflight *f, const struct bus_message *m);
 /* The walk goes on at `cursor` in a work item of its own, RUNNING: once for each work item, and not
@@ -300,15 +309,19 @@ static inline struct inflight_slot *inflight_slot(struct inflight *f, uint32_t s
     return &f->slots[slot / INFLIGHT_CHUNK][slot % INFLIGHT_CHUNK];
 }
 
+/* Work is counted in batches: pages of an audience. A walk whose length is known by estimate counts
+ * with all its batches from the start, any other one batch at a time. `entered` never goes back,
+ * and entered - batches have left. */
+struct inflight_cell_count {
+    uint16_t rule;
+    enum lane lane;
+    uint64_t count, batches, entered, begun, oldest;
+};
 struct inflight_counts {
     uint64_t passed, ahead_after, ahead_passed, undone, done, expanded, out_of_band, blocked_keys;
     uint64_t oldest; /* live; id; 0: none */
     size_t cell_count;
-    struct {
-        uint16_t rule;
-        enum lane lane;
-        uint64_t count, entered, oldest;
-    } cells[INFLIGHT_CELLS_MAX];
+    struct inflight_cell_count cells[INFLIGHT_CELLS_MAX];
 };
 void inflight_count(struct inflight *f, struct inflight_counts *out);
 /* Visits the work items of a live event. False: it is not in flight. */

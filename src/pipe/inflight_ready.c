@@ -264,7 +264,9 @@ void inflight_count(struct inflight *f, struct inflight_counts *out)
         out->cells[i].rule = cell->rule;
         out->cells[i].lane = cell->lane;
         out->cells[i].count = cell->count;
+        out->cells[i].batches = cell->batches;
         out->cells[i].entered = cell->entered;
+        out->cells[i].begun = cell->begun;
         uint32_t first = cell->items.first;
         out->cells[i].oldest =
             first == INFLIGHT_NONE ? 0 : inflight_slot(f, item_at(f, first)->slot)->event.id;

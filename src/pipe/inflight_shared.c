@@ -46,6 +46,19 @@ static bool may_be_handed_on(struct inflight *f, const struct work_item *u)
            !lane_is_ordered(f->rules[u->rule].lane) && !atomic_load(&s->failing);
 }
 
+/* The rest of a walk is a work item of its own: it brings no work that was not expected of `u`. */
+static void continue_in(struct inflight *f, struct work_item *u, struct work_item *rest)
+{
+    struct inflight_cell *cell = &f->cells[u->cell];
+    cell->begun--;
+    if (u->expected == 0)
+        return;
+    cell->batches--;
+    cell->entered--;
+    rest->expected = u->expected - 1;
+    u->expected = 0;
+}
+
 bool inflight_hand_on(struct inflight *f, const struct bus_message *m,
                       const struct audience_cursor *cursor, int64_t now_us)
 {
@@ -60,6 +73,7 @@ bool inflight_hand_on(struct inflight *f, const struct bus_message *m,
     }
     if (added) {
         uint32_t rest = inflight_add_item(f, u->slot, u->rule, (enum lane)u->lane, cursor, 0);
+        continue_in(f, u, item_at(f, rest));
         item_set_state(f, item_at(f, rest), ITEM_RUNNING);
         item_at(f, rest)->sent_us = now_us;
     }

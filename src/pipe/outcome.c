@@ -134,6 +134,8 @@ static void hand_on(struct engine *g, struct outcomes *o, const struct bus_messa
                     const struct bus_report *r)
 {
     struct bus_message rest = rest_of(m, r->next);
+    if (r->members)
+        inflight_expect(&g->inflight, m, r->members);
     if (inflight_hand_on(&g->inflight, m, &rest.cursor, o->now_us))
         publish_out(g, o, &rest);
 }
@@ -183,10 +185,16 @@ static void leave_rest(struct engine *g, struct outcomes *o, const struct bus_me
     publish_out(g, o, &rest);
 }
 
-static void split(struct engine *g, struct outcomes *o, const struct bus_message *m)
+static void split(struct engine *g, struct outcomes *o, const struct bus_message *m,
+                  const struct bus_report *r)
 {
-    outcome_note(o, m, TRACE_SPLIT, 0, 0, NULL);
-    inflight_split(&g->inflight, m, o->now_ms - g->config.active_within_ms, o->now_ms);
+    uint32_t active = r->delivered < r->members ? r->delivered : r->members;
+    const struct inflight_parts parts = {.active_since_ms = o->now_ms - g->config.active_within_ms,
+                                         .started_ms = o->now_ms,
+                                         .active = active,
+                                         .rest = r->members - active};
+    outcome_note(o, m, TRACE_SPLIT, r->members, 0, NULL);
+    inflight_split(&g->inflight, m, &parts);
     o->relay = true;
 }
 
@@ -229,7 +237,7 @@ enum outcome_end outcome_apply(struct engine *g, struct outcomes *o, const struc
         once_more(g, o, m, r);
         break;
     case REPORT_SPLIT:
-        split(g, o, m);
+        split(g, o, m, r);
         break;
     case REPORT_FAILED:
         return fail(g, o, m, r, on_bus);

@@ -80,7 +80,8 @@ static const struct delivery_count *find_count(const struct truth_counts *c,
 /* The rule's own lane also answers for what was not taken yet and for what is
  * in the delivery store. */
 static void add_the_rest(struct engine *g, const struct truth_counts *counts,
-                         const struct rule *rule, struct cell_raw *cell)
+                         const struct rule *rule, const struct inflight_cell_count *in_flight,
+                         struct cell_raw *cell)
 {
     uint64_t pending = engine_pending(g, rule->on);
     int64_t age_ms = pending ? engine_age_ms(g, engine_oldest_pending(g)) : 0;
@@ -94,7 +95,10 @@ static void add_the_rest(struct engine *g, const struct truth_counts *counts,
         age_ms = engine_age_ms(g, b->oldest_open);
         cell->oldest_age_ms = age_ms > cell->oldest_age_ms ? age_ms : cell->oldest_age_ms;
     }
-    cell->entered = atomic_load_explicit(&g->offered[rule->on], memory_order_relaxed);
+    /* An event enters when it is committed, with one batch; those of its walk beyond that enter as
+     * they become known. */
+    cell->entered = atomic_load_explicit(&g->offered[rule->on], memory_order_relaxed) +
+                    (in_flight->entered - in_flight->begun);
 }
 
 static size_t read_cells(struct engine *g, const struct truth_counts *counts,
@@ -107,13 +111,13 @@ static size_t read_cells(struct engine *g, const struct truth_counts *counts,
         struct cell_raw *cell = &cells[i];
         *cell = (struct cell_raw){.rule = inflight.cells[i].rule,
                                   .lane = inflight.cells[i].lane,
-                                  .backlog = inflight.cells[i].count,
+                                  .backlog = inflight.cells[i].batches,
                                   .entered = inflight.cells[i].entered,
                                   .oldest_age_ms = engine_age_ms(g, inflight.cells[i].oldest),
                                   .stopped = engine_lane_is_stopped(g, inflight.cells[i].lane) ||
                                              atomic_load(&g->paused)};
         if (cell->lane == rule->lane)
-            add_the_rest(g, counts, rule, cell);
+            add_the_rest(g, counts, rule, &inflight.cells[i], cell);
         uint64_t waits = cell->backlog + cell->delayed + cell->waiting;
         cell->left = cell->entered > waits ? cell->entered - waits : 0;
     }

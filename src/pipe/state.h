@@ -300,6 +300,15 @@ enum err audience_page(struct engine *g, const struct bus_message *m, const stru
                        struct audience_cursor *cursor, uint64_t *members, size_t *n);
 /* Is the page the last one of this message's walk? */
 bool audience_is_last(const struct bus_message *m, const struct audience_cursor *cursor);
+/* How many members the walk that begins with this page is expected to meet, and how many of them
+ * were active lately; 0: not known. Looks at the views once more: for a walk's first page alone. */
+struct audience_estimate {
+    uint32_t members, active;
+};
+struct audience_estimate audience_estimate(struct engine *g, const struct bus_message *m,
+                                           const struct event *event,
+                                           const struct audience_cursor *cursor,
+                                           const uint64_t *members, size_t n);
 /* Has this message of the small lane turned out to be a large fan-out? */
 bool audience_is_large(const struct engine *g, const struct bus_message *m,
                        const struct audience_cursor *cursor);

@@ -15,11 +15,11 @@
     X(UNWANTED, "unwanted")   /* a rule does not want it; `why` */                                 \
     X(BATCH, "batch")         /* delivered; n: members, done: changed something */                 \
     X(SKIPPED, "skipped")     /* the sink decided not to act on n members; `why` */                \
-    X(SPLIT, "split")         /* turned out large: moved to the lanes of large fan-outs */         \
-    X(FAILED, "failed")       /* a try failed; n: tries so far; `why` */                           \
-    X(DELAYED, "delayed")     /* in the delivery store; n: ms until the next try */                \
-    X(WAITING, "waiting")     /* behind another of its key */                                      \
-    X(DEAD, "dead")           /* from here on as in the delivery store */                          \
+    X(SPLIT, "split")     /* large: moved to the lanes of large fan-outs; n: expected members */   \
+    X(FAILED, "failed")   /* a try failed; n: tries so far; `why` */                               \
+    X(DELAYED, "delayed") /* in the delivery store; n: ms until the next try */                    \
+    X(WAITING, "waiting") /* behind another of its key */                                          \
+    X(DEAD, "dead")       /* from here on as in the delivery store */                              \
     X(DROPPED, "dropped")                                                                          \
     X(PARKED, "parked")                                                                            \
     X(DUPLICATE, "duplicate")   /* already done: recognised by slot or dedup, not acted on */      \

@@ -93,9 +93,9 @@ static void tell_outcome(struct engine *g, struct tally *t, const struct bus_mes
 /* The optimistic way: another worker may continue after this page at once. False: the leader could
  * not be reached. */
 static bool go_ahead(struct engine *g, struct tally *t, const struct bus_message *m,
-                     const struct audience_cursor *cursor)
+                     const struct audience_cursor *cursor, uint32_t expected)
 {
-    const struct bus_report r = {.kind = REPORT_AHEAD, .next = cursor->after};
+    const struct bus_report r = {.kind = REPORT_AHEAD, .next = cursor->after, .members = expected};
     if (!is_ours(g, m))
         return report(g, m, &r);
     outcome_apply(g, &t->o, m, &r, NULL, true);
@@ -154,7 +154,11 @@ static void deliver_page(struct engine *g, struct tally *t, const struct bus_mes
     bool walks = rule_walks(&g->rules[m->rule]);
     t->weight += walks ? n : WORKER_MEMBERS;
     bool last = audience_is_last(m, cursor);
-    bool ahead = !last && !must_be_careful(g, m) && go_ahead(g, t, m, cursor);
+    bool ahead = !last && !must_be_careful(g, m);
+    struct audience_estimate whole = {0};
+    if (ahead && m->cursor.part == AUDIENCE_ALL) /* of a part it was made when it was split */
+        whole = audience_estimate(g, m, event, cursor, members, n);
+    ahead = ahead && go_ahead(g, t, m, cursor, whole.members);
     struct bus_report r = {.next = cursor->after, .ahead = ahead, .at_end = last};
     struct delivered a;
     enum err e = deliver_once(g, m, event, members, n, &a);
@@ -225,7 +229,10 @@ static void work_message(struct engine *g, struct tally *t, const struct bus_mes
     if (e) {
         worker_fail(g, t, m, &r, e);
     } else if (audience_is_large(g, m, &cursor)) {
+        struct audience_estimate whole = audience_estimate(g, m, &event, &cursor, members, n);
         r.kind = REPORT_SPLIT;
+        r.members = whole.members;
+        r.delivered = whole.active;
         tell_outcome(g, t, m, &r, NULL);
     } else {
         deliver_page(g, t, m, &event, &cursor, members, n);

@@ -11,6 +11,12 @@ static void read_graph(struct sink_env *env, const struct event *const *events,
     graph_audiences(env->views->graph, pages, n);
 }
 
+static enum err graph_extent_of(struct sink_env *env, const struct event *event, uint64_t after,
+                                uint64_t *passed, uint64_t *all)
+{
+    return graph_extent(env->views->graph, event->actor, after, passed, all);
+}
+
 static void give_one(struct audience_page *page, uint64_t account)
 {
     page->n = account != 0;
@@ -91,10 +97,16 @@ uint64_t audience_only(const struct audience *audience, const struct event *e)
     return account;
 }
 
-const struct audience audience_followers = {
-    .name = "followers", .pages = read_graph, .handles = true, .parts = true};
-const struct audience audience_members = {
-    .name = "members", .pages = read_graph, .handles = true, .parts = true};
+const struct audience audience_followers = {.name = "followers",
+                                            .pages = read_graph,
+                                            .extent = graph_extent_of,
+                                            .handles = true,
+                                            .parts = true};
+const struct audience audience_members = {.name = "members",
+                                          .pages = read_graph,
+                                          .extent = graph_extent_of,
+                                          .handles = true,
+                                          .parts = true};
 const struct audience audience_actor = {.name = "actor", .pages = give_actor, .single = true};
 const struct audience audience_subject = {.name = "subject", .pages = give_subject, .single = true};
 const struct audience audience_listed = {.name = "listed", .pages = give_listed};

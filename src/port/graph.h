@@ -13,8 +13,9 @@
  *  3. After apply(MEMBER on) returned, a walk over the group meets the member; after apply(MEMBER
  *     off) it does not. Such a walk promises what 2 says of followers; it may leave out members
  *     whose inbox is dropped, unless views_listen is on for them.
- *  4. While the state is lost or suspect visible() and neighbours() answer ERR_NEEDS_TRUTH and
- *     audiences() ERR_UNAVAILABLE. */
+ *  4. While the state is lost or suspect visible() and neighbours() answer ERR_NEEDS_TRUTH,
+ *     audiences() and extent() ERR_UNAVAILABLE.
+ *  5. extent() counts at `after` 0 none as passed, and where a walk ended all of them. */
 #pragma once
 
 #include <stdbool.h>
@@ -58,6 +59,8 @@ struct graph_ops {
                            bool *out);
     enum err (*neighbours)(struct graph *g, uint64_t account, bool followers, uint64_t after,
                            uint64_t *ids, size_t max, size_t *n);
+    enum err (*extent)(struct graph *g, uint64_t author, uint64_t after, uint64_t *passed,
+                       uint64_t *all);
 };
 
 struct graph {
@@ -95,6 +98,14 @@ static inline enum err graph_seen_since(struct graph *g, const uint64_t *members
                                         int64_t since_ms, bool *out)
 {
     return g->ops->seen_since(g, members, n, since_ms, out);
+}
+
+/* How many follow an author or are members of a group, and how many of them lie at or before the
+ * position `after` of a walk, whether the walk gives them or leaves them out. For estimates. */
+static inline enum err graph_extent(struct graph *g, uint64_t author, uint64_t after,
+                                    uint64_t *passed, uint64_t *all)
+{
+    return g->ops->extent(g, author, after, passed, all);
 }
 
 /* Account ids, in rising order above `after`: followers of / followed by `account`. Followers of a

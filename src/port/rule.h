@@ -30,6 +30,10 @@ struct audience {
     /* pages[i] belongs to events[i]; a page's error leaves its cursor as it was. */
     void (*pages)(struct sink_env *env, const struct event *const *events,
                   struct audience_page *pages, size_t n);
+    /* How many members it has, and how many of them a walk at `after` has passed; for estimates.
+     * NULL: that is not known before the end. */
+    enum err (*extent)(struct sink_env *env, const struct event *event, uint64_t after,
+                       uint64_t *passed, uint64_t *all);
     bool single;  /* one account at most, which the first page has */
     bool handles; /* members are handles of the views; false: account ids */
     bool parts;   /* a walk can visit the people active lately, or all others: a large one is

@@ -145,6 +145,28 @@ void who_wakes_up_after_the_clock_was_set_back_is_met(void **state)
 
 /* ---- the rest ---- */
 
+void an_extent_counts_whom_a_walk_has_passed(void **state)
+{
+    struct views *v = ((struct fixture *)*state)->v;
+    uint64_t members[7], passed, all, met = 0;
+    struct audience_cursor cursor = {.part = AUDIENCE_ALL};
+    size_t n;
+    for (uint64_t i = 1; i <= 300; i++)
+        follow(v, i, 1000);
+    assert_int_equal(graph_extent(v->graph, 1000, 0, &passed, &all), OK);
+    assert_int_equal(passed, 0);
+    assert_int_equal(all, 300);
+    while (!cursor.end) {
+        assert_int_equal(graph_audience(v->graph, 1000, &cursor, members, 7, &n), OK);
+        met += n;
+        assert_int_equal(graph_extent(v->graph, 1000, cursor.after, &passed, &all), OK);
+        assert_int_equal(passed, met);
+        assert_int_equal(all, 300);
+    }
+    assert_int_equal(graph_extent(v->graph, 777, 0, &passed, &all), OK);
+    assert_int_equal(all, 0);
+}
+
 void a_sweep_goes_in_slices_and_around(void **state)
 {
     struct views *v = ((struct fixture *)*state)->v;

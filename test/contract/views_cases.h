@@ -108,6 +108,7 @@ void dropped_account(struct views *v, uint64_t id);
     X(active_and_rest_are_everyone)                                                                \
     X(who_wakes_up_after_the_clock_was_set_back_is_met)                                            \
     X(a_sweep_goes_in_slices_and_around)                                                           \
+    X(an_extent_counts_whom_a_walk_has_passed)                                                     \
     X(neighbours_come_by_id)
 
 #define TIMELINES_CASES(X)                                                                         \

@@ -322,7 +322,8 @@ static const struct views_ops views_table = {.save = save,
                                              .stats = numbers};
 static const struct cards_ops cards_table = {.suspect = suspect_cards};
 static const struct invalidation_ops invalidation_table = {.suspect = suspect_pages};
-static const struct graph_ops graph_table = {.audiences = audiences};
+static const struct graph_ops graph_table = {.audiences = audiences,
+                                             .extent = audience_extent_unknown};
 
 static enum err apply(void *ctx, const struct event *events, size_t n)
 {

@@ -96,7 +96,8 @@ static size_t listening(struct views *v, const uint64_t *members, size_t n, uint
 }
 
 static const struct views_ops views_table = {.stats = view_numbers, .listening = listening};
-static const struct graph_ops graph_table = {.audiences = audiences};
+static const struct graph_ops graph_table = {.audiences = audiences,
+                                             .extent = audience_extent_unknown};
 
 static void shuffle_handles(struct sim *s)
 {

@@ -48,7 +48,7 @@ enum err explain_events(struct tx *tx, struct engine *engine, const struct expla
         TRY(event_standing_read(tx, engine, event, &out->posting));
     if (found->followed_at_ms <= ID_EPOCH_MS)
         return OK;
-    TRY(event_find(tx, id_at(found->followed_at_ms, 0, 0), is_follow, found, &event));
+    TRY(event_find(tx, id_at(found->followed_at_ms, 0, 0) - 1, is_follow, found, &event));
     return event ? event_standing_read(tx, engine, event, &out->follow) : OK;
 }
 

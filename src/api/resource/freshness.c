@@ -31,7 +31,7 @@ static void write_cell(struct json_out *j, const struct freshness_cell *f)
     json_put(j, "failed", u64, f->failed);
     json_put(j, "in_per_second", f64, f->in_per_s);
     json_put(j, "out_per_second", f64, f->out_per_s);
-    json_put(j, "net_per_second", f64, f->out_per_s - f->in_per_s);
+    json_put(j, "net_per_second", f64, f->net_per_s);
     json_put_if(f->catch_up_ms >= 0, j, "catch_up_ms", i64, f->catch_up_ms);
     json_put(j, "visible", bool, f->visible);
     render_put_text(j, "late_means", f->late_means);

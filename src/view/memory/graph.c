@@ -205,5 +205,28 @@ static enum err neighbours(struct graph *base, uint64_t account, bool followers,
     return OK;
 }
 
-const struct graph_ops memory_graph_ops = {
-    .audiences = audiences, .visible = visible, .seen_since = seen_since, .neighbours = neighbours};
+/* ---- extent ---- */
+
+static enum err extent(struct graph *base, uint64_t author, uint64_t after, uint64_t *passed,
+                       uint64_t *all)
+{
+    struct memory_views *m = CONTAINER_OF(base, struct memory_views, graph);
+    uint32_t slot = directory_find(&m->directory, author);
+    if (is_lost(m))
+        return ERR_UNAVAILABLE;
+    *passed = *all = 0;
+    if (slot == DIRECTORY_NONE)
+        return OK;
+    person_lock(m, slot);
+    const struct follower_set *followers = &m->people[slot].followers;
+    *all = followers->count;
+    *passed = after >= ACCOUNTS_MAX ? *all : follower_set_below(followers, (uint32_t)after);
+    person_unlock(m, slot);
+    return OK;
+}
+
+const struct graph_ops memory_graph_ops = {.audiences = audiences,
+                                           .visible = visible,
+                                           .seen_since = seen_since,
+                                           .neighbours = neighbours,
+                                           .extent = extent};

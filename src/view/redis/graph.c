@@ -267,5 +267,29 @@ static enum err neighbours(struct graph *base, uint64_t account, bool followers,
     return e;
 }
 
-const struct graph_ops redis_graph_ops = {
-    .audiences = audiences, .visible = visible, .seen_since = seen_since, .neighbours = neighbours};
+/* ---- extent ---- */
+
+static enum err extent(struct graph *base, uint64_t author, uint64_t after, uint64_t *passed,
+                       uint64_t *all)
+{
+    struct redis_views *r = CONTAINER_OF(base, struct redis_views, graph);
+    BORROWED struct batch *b = batch_borrow(&r->client);
+    char to[1 + ID_DIGITS] = "[";
+    id_digits(after, to + 1);
+    size_t counted = batch_command(b, "ZCARD", arg_account(KEY_FOLLOWERS, author));
+    size_t below = batch_command(b, "ZLEXCOUNT", arg_account(KEY_FOLLOWERS, author), arg_text("-"),
+                                 arg_str(((struct str){to, sizeof to})));
+    size_t complete = queue_complete(r, b, author);
+    TRY(batch_flush(b, FLUSH_WAIT | FLUSH_GOOD));
+    if (!reply_is(b, complete, 1) || is_lost(r))
+        return ERR_UNAVAILABLE;
+    *all = (uint64_t)batch_reply(b, counted)->integer;
+    *passed = (uint64_t)batch_reply(b, below)->integer;
+    return OK;
+}
+
+const struct graph_ops redis_graph_ops = {.audiences = audiences,
+                                          .visible = visible,
+                                          .seen_since = seen_since,
+                                          .neighbours = neighbours,
+                                          .extent = extent};

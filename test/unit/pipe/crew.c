@@ -50,7 +50,8 @@ static void numbers(struct views *v, struct view_stats *out)
 }
 
 static const struct views_ops views_table = {.save = save, .stats = numbers};
-static const struct graph_ops graph_table = {.audiences = audiences};
+static const struct graph_ops graph_table = {.audiences = audiences,
+                                             .extent = audience_extent_unknown};
 
 static enum err apply(void *ctx, const struct event *events, size_t n)
 {

@@ -400,7 +400,7 @@ static void totals_and_time_are_told_when_the_last_work_item_is_done(void **stat
     inflight_begin(&f, &s, 1, 7);
     struct bus_message m, active, rest;
     assert_true(inflight_take_ready(&f, LANE_SMALL, 0, UINT64_MAX, &m));
-    inflight_split(&f, &m, 10, 20);
+    inflight_split(&f, &m, &(struct inflight_parts){.active_since_ms = 10, .started_ms = 20});
     assert_true(inflight_take_ready(&f, LANE_ACTIVE, 0, UINT64_MAX, &active));
     assert_true(inflight_take_ready(&f, LANE_REST, 0, UINT64_MAX, &rest));
     assert_int_equal(active.cursor.active_since_ms, 10);
@@ -702,7 +702,7 @@ static void each_cell_knows_its_oldest(void **state)
     struct bus_message old = begin_out(1, EVENT_POST_CREATED, 1);
     begin_out(2, EVENT_POST_CREATED, 1);
     begin_out(3, EVENT_POST_DELETED, 1);
-    inflight_split(&f, &old, 0, 0);
+    inflight_split(&f, &old, &(struct inflight_parts){0});
     struct inflight_counts counts = counts_of(&f);
     for (size_t i = 0; i < counts.cell_count; i++) {
         uint64_t expected = counts.cells[i].rule == DELETE && counts.cells[i].lane == LANE_CLEANUP

@@ -152,7 +152,9 @@ static void a_large_fan_out_ages_in_its_own_lanes(void **state)
     engine_worker_step(w.engine);
     manual_clock_advance(&w.manual, 700);
     assert_int_equal(cell("timelines", "small").backlog, 0);
-    assert_int_equal(cell("timelines", "active").backlog, 1);
+    /* Batches of 500: a quarter of the people were here lately. */
+    assert_int_equal(cell("timelines", "active").backlog, 2);
+    assert_int_equal(cell("timelines", "rest").backlog, 5);
     assert_int_equal(cell("timelines", "active").oldest_age_ms, 700);
     assert_int_equal(cell("timelines", "rest").oldest_age_ms, 700);
 }
@@ -177,6 +179,72 @@ static void rates_say_when_it_will_have_caught_up(void **state)
     freshness_look(engine_freshness(w.engine), NULL, 0, NULL, &headline);
     assert_string_equal(headline.consumer, "timelines");
     assert_true(headline.worst_ms >= 10000);
+}
+
+/* Seconds until nothing waits in the cell. */
+static double drain_time_s(const char *consumer, const char *lane)
+{
+    int64_t began_us = clock_mono_us(w.clock);
+    while (cell(consumer, lane).backlog > 0)
+        world_pass(&w, 100);
+    return (double)(clock_mono_us(w.clock) - began_us) / 1e6;
+}
+
+static void assert_near(double told_s, double took_s)
+{
+    if (told_s < took_s * 0.8 || told_s > took_s * 1.2)
+        fail_msg("the estimate was %.1f s, and it took %.1f s", told_s, took_s);
+}
+
+/* One fan-out of forty batches at two batches a second: all that it has ahead is counted, in the
+ * same unit as what it gets done. */
+static void one_large_fan_out_says_when_it_will_be_done(enum lane lane, uint64_t active_every)
+{
+    w.followers[2] = 20000;
+    w.active_every = active_every;
+    world_engine(&w);
+    engine_set_lane(w.engine, lane, 1, 2);
+    engine_sample_step(w.engine);
+    world_commit(&w, EVENT_POST_CREATED, 2, 1);
+    for (int second = 0; second < 8; second++) {
+        world_pass(&w, 1000);
+        engine_sample_step(w.engine);
+    }
+    struct freshness_cell c = cell("timelines", lane_name(lane));
+    assert_in_range(c.backlog, 20, 30);
+    assert_true(c.verdict != FRESH_BEHIND);
+    assert_true(c.catch_up_ms > 0);
+    assert_near((double)c.catch_up_ms / 1000, drain_time_s("timelines", lane_name(lane)));
+}
+
+static void a_large_fan_out_to_active_people_says_when_it_will_be_done(void **state)
+{
+    (void)state;
+    one_large_fan_out_says_when_it_will_be_done(LANE_ACTIVE, 1);
+}
+
+static void a_large_fan_out_to_the_rest_says_when_it_will_be_done(void **state)
+{
+    (void)state;
+    one_large_fan_out_says_when_it_will_be_done(LANE_REST, 0);
+}
+
+/* A lane that does not split. */
+static void a_large_clean_up_says_when_it_will_be_done(void **state)
+{
+    (void)state;
+    w.followers[2] = 20000;
+    world_engine(&w);
+    engine_set_lane(w.engine, LANE_CLEANUP, 1, 2);
+    engine_sample_step(w.engine);
+    world_commit(&w, EVENT_POST_DELETED, 2, 1);
+    for (int second = 0; second < 8; second++) {
+        world_pass(&w, 1000);
+        engine_sample_step(w.engine);
+    }
+    struct freshness_cell c = cell("cleanup", "cleanup");
+    assert_near((double)c.catch_up_ms / 1000, drain_time_s("cleanup", "cleanup"));
+    assert_int_equal(cell("cleanup", "cleanup").backlog, 0);
 }
 
 static void a_stopped_lane_says_so(void **state)
@@ -356,6 +424,9 @@ int main(void)
         TEST(what_overflowed_ages_too),
         TEST(a_large_fan_out_ages_in_its_own_lanes),
         TEST(rates_say_when_it_will_have_caught_up),
+        TEST(a_large_fan_out_to_active_people_says_when_it_will_be_done),
+        TEST(a_large_fan_out_to_the_rest_says_when_it_will_be_done),
+        TEST(a_large_clean_up_says_when_it_will_be_done),
         TEST(a_stopped_lane_says_so),
         TEST(the_dead_are_counted_and_do_not_age),
         TEST(a_sample_costs_the_same_whatever_waits),

@@ -175,13 +175,33 @@ static void audiences(struct graph *g, struct audience_page *pages, size_t n)
     audience_pages(pages, n, audience, CONTAINER_OF(g, struct world, graph));
 }
 
+static enum err seen_since(struct graph *g, const uint64_t *members, size_t n, int64_t since_ms,
+                           bool *out)
+{
+    const struct world *w = CONTAINER_OF(g, struct world, graph);
+    (void)since_ms;
+    for (size_t i = 0; i < n; i++)
+        out[i] = w->active_every && members[i] % w->active_every == 0;
+    return OK;
+}
+
+static enum err extent(struct graph *g, uint64_t author, uint64_t after, uint64_t *passed,
+                       uint64_t *all)
+{
+    const struct world *w = CONTAINER_OF(g, struct world, graph);
+    *all = author < WORLD_AUTHORS ? w->followers[author] : 0;
+    *passed = after < *all ? after : *all;
+    return OK;
+}
+
 static void views_numbers(struct views *v, struct view_stats *out)
 {
     *out = (struct view_stats){.saved_position = world_of_views(v)->saved_position};
 }
 
 static const struct views_ops views_table = {.stats = views_numbers};
-static const struct graph_ops graph_table = {.audiences = audiences};
+static const struct graph_ops graph_table = {
+    .audiences = audiences, .seen_since = seen_since, .extent = extent};
 
 /* ---- the sinks ---- */
 
