@@ -35,7 +35,8 @@ struct sim_event {
     uint64_t ever[RULE_COUNT];  /* … or lost since */
     uint8_t again;
     uint32_t sent, granted; /* mails; repeats that an operator asked for */
-    uint64_t taken_term;    /* of the message that last brought it to a mailer */
+    uint64_t taken_term;    /* of the message that last brought it to a mailer … */
+    uint32_t takers;        /* … and the nodes that took it, a bit for each */
 };
 
 enum { CALLS_MAX = 64 };

@@ -122,13 +122,21 @@ static enum err node_publish(struct bus *b, const struct bus_message *m, bool fo
     return is_off_bus(n) ? ERR_UNAVAILABLE : bus->ops->publish(bus, m, force);
 }
 
+static void note_taker(struct sim_event *e, const struct sim_node *n, uint64_t term)
+{
+    if (e->taken_term != term)
+        e->takers = 0;
+    e->taken_term = term;
+    e->takers |= 1U << n->number;
+}
+
 static bool node_take(struct bus *b, uint16_t lane, int64_t now_us, struct bus_message *out)
 {
     struct sim_node *n = node_of_bus(b);
     if (is_off_bus(n) || !bus_take(n->sim->bus, lane, now_us, out))
         return false;
     if (lane == LANE_OUTSIDE && out->event.object >= 1 && out->event.object <= n->sim->event_count)
-        n->sim->events[out->event.object - 1].taken_term = out->term;
+        note_taker(&n->sim->events[out->event.object - 1], n, out->term);
     return true;
 }
 
