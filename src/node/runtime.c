@@ -148,6 +148,11 @@ static void set_lanes(const struct settings *s, struct engine_config *config)
     }
 }
 
+static int64_t dedup_retention_of(const struct settings *s)
+{
+    return s->dedup_retention_ms ? s->dedup_retention_ms : DEDUP_FOR_EVER_MS;
+}
+
 static void configure_engine(const struct settings *s, struct engine_config *config)
 {
     engine_config_default(config);
@@ -156,7 +161,7 @@ static void configure_engine(const struct settings *s, struct engine_config *con
     config->retain_settled_ms = s->retain_events_ms;
     config->retain_closed_ms = s->retain_deliveries_ms;
     config->retain_dead_ms = s->retain_dead_ms;
-    config->dedup_ms = s->dedup_retention_ms;
+    config->dedup_ms = dedup_retention_of(s);
 }
 
 static enum err make_engine(struct runtime *runtime, char *why)
@@ -271,7 +276,7 @@ static enum err build(struct runtime *runtime, runtime_loading loading, void *ct
     if (retired)
         log_warn("the role gateway does nothing and is not known to the next version: leave it out "
                  "of the setting role");
-    enum err e = dedup_check_retention(model_rules, model_rule_count, s->dedup_retention_ms,
+    enum err e = dedup_check_retention(model_rules, model_rule_count, dedup_retention_of(s),
                                        s->retain_dead_ms, s->retain_events_ms, why);
     if (!e)
         e = check_deliveries(s, why);

@@ -108,8 +108,8 @@
       "how long the history of a retried delivery is kept")                                      \
     X(retain_dead, "retain-dead", SPAN, "30d", 0, INT64_C(315360000000),                         \
       "how long dead letters are kept; 0: until an operator decides")                            \
-    X(dedup_retention, "dedup-retention", SPAN, "35d", 1000, INT64_C(315360000000),              \
-      "how long consumers with external effects remember what they did")                         \
+    X(dedup_retention, "dedup-retention", SPAN, "35d", 0, INT64_C(315360000000),                 \
+      "how long consumers with external effects remember what they did; 0: for ever")            \
     X(replay_rate, "replay-rate", NUMBER, "1000", 1, 1000000,                                    \
       "events per second of a replay that names no rate")                                        \
     X(guard_free, "guard-free", SIZE, "256M", 0, INT64_C(1125899906842624),                      \

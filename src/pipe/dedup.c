@@ -18,9 +18,6 @@
 
 enum { STATE_CLAIMED = 0, STATE_DONE = 1, WHY_MAX = 300 };
 
-/* Sums of times stay far from overflow. */
-#define RETENTION_MAX_MS (INT64_MAX / 8)
-
 /* ---- keys ---- */
 
 void dedup_key_of(const struct rule *rule, const struct event *e, uint64_t member,
@@ -54,7 +51,7 @@ void dedup_init(struct dedup *d, int64_t retention_ms)
     if (retention_ms < 0)
         retention_ms = 0;
     *d = (struct dedup){.retention_ms =
-                            retention_ms < RETENTION_MAX_MS ? retention_ms : RETENTION_MAX_MS};
+                            retention_ms < DEDUP_FOR_EVER_MS ? retention_ms : DEDUP_FOR_EVER_MS};
 }
 
 /* ERR_NOT_FOUND: there is no row. */
@@ -239,7 +236,7 @@ enum err dedup_check_retention(const struct rule *rules, size_t n, int64_t dedup
         if (rules[i].dedup != DEDUP_OFF)
             consumer = rules[i].consumer;
     }
-    bool endless = consumer && dead_ms == 0;
+    bool endless = dead_ms == 0 && dedup_ms < DEDUP_FOR_EVER_MS;
     int64_t needed_ms = dead_ms > replay_ms ? dead_ms : replay_ms;
     if (dedup_ms >= needed_ms && !endless)
         return OK;
@@ -254,8 +251,8 @@ enum err dedup_check_retention(const struct rule *rules, size_t n, int64_t dedup
         snprintf(
             why, WHY_MAX,
             "the duplicate memory%s (dedup-retention %s) is shorter than dead letters are kept "
-            "(retain-dead 0: until an operator decides): re-driving one could repeat what was "
-            "forgotten; set retain-dead to at most %s",
+            "(retain-dead 0: for ever): re-driving one could repeat what was forgotten; set "
+            "retain-dead to at most %s, or dedup-retention to 0",
             of, ours, ours);
     else
         snprintf(why, WHY_MAX,

@@ -54,10 +54,12 @@ enum err dedup_confirm(struct tx *tx, const char *consumer, const struct dedup_k
  * was confirmed, and then it stays. */
 enum err dedup_give_back(struct tx *tx, const char *consumer, const struct dedup_key *key);
 
+/* A retention that no time outlasts. */
+#define DEDUP_FOR_EVER_MS (INT64_MAX / 8) /* sums of times stay far from overflow */
+
 /* May the system start like this? Every consumer with a dedup memory must remember at least as long
- * as dead letters are kept (dead_ms; 0: until an operator decides, which no dedup memory outlasts)
+ * as dead letters are kept (dead_ms; 0: until an operator decides, for which it must last for ever)
  * and as far back as replays reach. ERR_INVALID: `why` says which and by how much, with the
- * numbers. `dedup_ms` is checked also when no rule has a dedup memory yet, except against dead
- * letters without an end. */
+ * numbers. `dedup_ms` is checked also when no rule has a dedup memory yet. */
 enum err dedup_check_retention(const struct rule *rules, size_t n, int64_t dedup_ms,
                                int64_t dead_ms, int64_t replay_ms, char why[300]);

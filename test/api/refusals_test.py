@@ -77,7 +77,14 @@ def _():
             raise AssertionError("it started")
         except AssertionError as error:
             check("ended with 1" in str(error) and "13 days" in str(error), str(error))
-        server.start(dedup_retention="14d", retain_dead=0)  # no consumer remembers: dead letters may wait for ever
+        server.start(dedup_retention="14d")
+
+
+@test("refusals-dead-letters-for-ever-want-a-memory-for-ever")
+def _():
+    refused(start("--retain-dead", "0"), "dedup-retention 35 days", "retain-dead 0: for ever", "dedup-retention to 0")
+    with Server(retain_dead=0, dedup_retention=0) as server:
+        server.anonymous.get("/readyz").expect(200)
 
 
 if __name__ == "__main__":

@@ -615,20 +615,21 @@ static void a_memory_that_is_too_short_is_refused_with_the_numbers(void **state)
     assert_non_null(strstr(why, "retain-events 30 seconds"));
 }
 
-static void dead_letters_for_ever_are_refused_only_where_dedup_is_used(void **state)
+static void dead_letters_for_ever_want_a_memory_for_ever(void **state)
 {
     (void)state;
     const struct rule without[] = {{.consumer = "timelines"}};
     const struct rule with[] = {{.consumer = "email", .dedup = DEDUP_BY_KEY}};
     char why[300];
-    assert_int_equal(dedup_check_retention(without, 1, 35 * DAY, 0, 7 * DAY, why), OK);
-    assert_int_equal(dedup_check_retention(NULL, 0, 35 * DAY, 0, 7 * DAY, why), OK);
+    assert_int_equal(dedup_check_retention(without, 1, 35 * DAY, 0, 7 * DAY, why), ERR_INVALID);
+    assert_int_equal(dedup_check_retention(without, 1, DEDUP_FOR_EVER_MS, 0, 7 * DAY, why), OK);
+    assert_int_equal(dedup_check_retention(with, 1, DEDUP_FOR_EVER_MS, 0, 7 * DAY, why), OK);
     assert_int_equal(dedup_check_retention(with, 1, 35 * DAY, 0, 7 * DAY, why), ERR_INVALID);
     assert_string_equal(
         why,
         "the duplicate memory of consumer 'email' (dedup-retention 35 days) is shorter than "
-        "dead letters are kept (retain-dead 0: until an operator decides): re-driving one could "
-        "repeat what was forgotten; set retain-dead to at most 35 days");
+        "dead letters are kept (retain-dead 0: for ever): re-driving one could repeat what was "
+        "forgotten; set retain-dead to at most 35 days, or dedup-retention to 0");
 }
 
 /* ---- plans: every statement that was run goes by a primary key ---- */
@@ -743,7 +744,7 @@ int main(void)
         TEST(random_histories_agree_with_a_model),
         TEST(random_histories_with_changing_retentions_forget_nothing_early),
         TEST(a_memory_that_is_too_short_is_refused_with_the_numbers),
-        TEST(dead_letters_for_ever_are_refused_only_where_dedup_is_used),
+        TEST(dead_letters_for_ever_want_a_memory_for_ever),
         TEST(every_statement_goes_by_a_key),
     };
     return cmocka_run_group_tests(tests, set_up_store, tear_down_store);
