@@ -94,6 +94,13 @@ static bool live_is_late(void *ctx)
     return freshness_is_late(((struct engine *)ctx)->freshness);
 }
 
+static void find_unsaved(void *ctx, uint64_t *after, uint64_t *through)
+{
+    struct engine *g = ctx;
+    *after = atomic_load(&g->watermark.saved);
+    *through = inflight_through(&g->inflight);
+}
+
 static bool bulk_is_guarded(void *ctx)
 {
     return atomic_load(&((struct engine *)ctx)->guarded_bulk);
@@ -158,6 +165,7 @@ struct engine *engine_new(const struct engine_config *config, const struct rule 
                              (struct replay_host){.ctx = g,
                                                   .begin = begin_replayed,
                                                   .live_is_late = live_is_late,
+                                                  .unsaved = find_unsaved,
                                                   .guarded = bulk_is_guarded,
                                                   .wake = wake_replays,
                                                   .write = engine_write});
@@ -418,6 +426,15 @@ uint64_t engine_settled_through(struct engine *g)
     uint64_t through = inflight_through(&g->inflight);
     engine_exit(g);
     return through;
+}
+
+void engine_unsaved(struct engine *g, uint64_t *after, uint64_t *through)
+{
+    *after = *through = 0;
+    if (!engine_peek(g))
+        return;
+    find_unsaved(g, after, through);
+    engine_exit(g);
 }
 
 /* Everything that the horizon let through is done, and a look of late found nothing new. */

@@ -215,6 +215,9 @@ void engine_deliveries_changed(struct engine *g);
 void engine_jobs_changed(struct engine *g);
 
 uint64_t engine_settled_through(struct engine *g);
+/* Events with after < id ≤ through are settled and their rows say so in a moment: the watermark is
+ * saved by time. A node that does not lead knows of none. */
+void engine_unsaved(struct engine *g, uint64_t *after, uint64_t *through);
 bool engine_quiet(
     struct engine *g); /* everything offered so far is done or in the delivery store … */
 /* … and nothing there waits for its time. Shared: everything that was committed when it was asked,

@@ -142,6 +142,9 @@ static enum err run_reading(struct tx *tx, void *arg)
 static bool read_more(struct replays *r, struct replay_slot *s, int64_t now_us)
 {
     struct reading x = {.replays = r, .slot = s};
+    s->settled_after = s->settled_through = 0;
+    if (r->host.unsaved) /* before the rows are read: they may only be further than this */
+        r->host.unsaved(r->host.ctx, &s->settled_after, &s->settled_through);
     enum err e = db_read(r->db, run_reading, &x, NULL);
     s->found_at = s->found_count = 0;
     if (e) {
@@ -217,7 +220,8 @@ static int64_t go_on(struct replays *r, struct replay_slot *s, int64_t now_us)
         const struct replay_found *f = &s->found[s->found_at];
         if (f->kind == REPLAY_UNREADABLE && !pass_unreadable(r, s, f))
             return INT64_MAX;
-        if (f->kind == REPLAY_SETTLED && !begin(r, s, f, now_us, &due_us))
+        if (replay_is_settled(f, s->settled_after, s->settled_through) &&
+            !begin(r, s, f, now_us, &due_us))
             return due_us;
         s->walked = f->event.id;
         s->found_at++;

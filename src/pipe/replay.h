@@ -64,6 +64,9 @@ enum err replay_check(const struct replay_spec *spec, const struct rule *rules, 
  * sees what is there by then: give it one first, so that plan and start mean the same events. */
 struct replay_plan {
     uint64_t position; /* in and out; begin with 0 */
+    /* In: the engine is done with the events between these two, though their rows do not say so
+     * yet (engine_unsaved). */
+    uint64_t settled_after, settled_through;
     bool end;
     uint64_t events; /* that match, settled */
     uint64_t undone; /* that match and are under way: left to the live engine */
@@ -93,7 +96,8 @@ struct replay_host {
      * from any thread, also before begin returns. */
     bool (*begin)(void *ctx, uint64_t job, const struct event *e, uint32_t rule_mask);
     bool (*live_is_late)(void *ctx);
-    bool (*guarded)(void *ctx);                         /* the store is at risk: rest */
+    void (*unsaved)(void *ctx, uint64_t *after, uint64_t *through); /* NULL: none are */
+    bool (*guarded)(void *ctx);                                     /* the store is at risk: rest */
     void (*wake)(void *ctx);                            /* replays_step should be called soon */
     enum err (*write)(void *ctx, tx_fn run, void *arg); /* how jobs are written; NULL: db_write */
 };

@@ -82,7 +82,7 @@ static enum err count_rule(struct tx *tx, const struct replay_spec *spec, const 
 static enum err count_found(struct tx *tx, const struct replay_spec *spec, const struct rule *rules,
                             size_t n, const struct replay_found *found, struct replay_plan *plan)
 {
-    if (found->kind != REPLAY_SETTLED) {
+    if (!replay_is_settled(found, plan->settled_after, plan->settled_through)) {
         plan->undone += found->kind == REPLAY_UNDONE;
         plan->unreadable += found->kind == REPLAY_UNREADABLE;
         return OK;

@@ -27,7 +27,8 @@ struct replay_slot {
     bool read_all;
     struct replay_found found[ROWS_A_READ];
     size_t found_at, found_count;
-    uint64_t walked; /* everything up to here was begun or passed over */
+    uint64_t settled_after, settled_through; /* when they were read; see replay_is_settled */
+    uint64_t walked;                         /* everything up to here was begun or passed over */
 
     /* what the table knows, */
     uint64_t saved;

@@ -44,13 +44,14 @@ struct outbox_row {
 static bool choose(const struct replay_spec *spec, const struct rule *rules, size_t n,
                    const struct outbox_row *row, struct replay_found *out)
 {
-    enum { SETTLED = 1 };
+    enum { PENDING = 0, SETTLED = 1 };
     enum event_type type;
     if (!event_type_parse(row->type, &type) || !rules_of(spec, rules, n, type, NULL))
         return false;
     if (!is_any(spec->type) && !str_eq(row->type, str_of(spec->type)))
         return false;
-    *out = (struct replay_found){.kind = row->state == SETTLED ? REPLAY_SETTLED : REPLAY_UNDONE};
+    *out = (struct replay_found){.kind = row->state == SETTLED ? REPLAY_SETTLED : REPLAY_UNDONE,
+                                 .pending = row->state == PENDING};
     out->why = event_read(row->id, row->type, row->version, row->payload, &out->event);
     if (out->why != EVENT_READ) {
         out->kind = REPLAY_UNREADABLE;

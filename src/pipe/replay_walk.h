@@ -13,9 +13,18 @@ enum replay_found_kind {
 struct replay_found {
     enum replay_found_kind kind;
     enum event_unread why;
+    bool pending;       /* UNDONE: as its row says */
     uint32_t rule_mask; /* bit: the n-th rule on the event's type, in the order of the table */
     struct event event;
 };
+
+/* Is it to be delivered again? The engine is done with the events between the two ids, though their
+ * rows do not say so yet (engine_unsaved). */
+static inline bool replay_is_settled(const struct replay_found *f, uint64_t after, uint64_t through)
+{
+    bool unsaved = f->pending && f->event.id > after && f->event.id <= through;
+    return f->kind == REPLAY_SETTLED || (f->kind == REPLAY_UNDONE && unsaved);
+}
 
 /* Looks at the next at most `max` rows of the outbox above `after`, up to `last`, and gives those
  * that match, in order. *reached: the last row looked at; *end: there are no more, and *reached is

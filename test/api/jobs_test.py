@@ -51,6 +51,19 @@ def fantail(*words, server=SERVER, code=0):
     return done
 
 
+@test("replay-plan-right-after-a-delivery-calls-nothing-under-way")
+def _():
+    with Server(rate_auth=0) as server:
+        ada, bob = (server.sign_up(name) for name in ("ada", "bob"))
+        ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
+        for i in range(5):
+            post = bob.post("/v1/posts", {"caption": str(i)}).expect(201).json["id"]
+            wait_until(lambda: post in shapes.ids(ada.get("/v1/feed").json["items"]), 10, "the post")
+            wait_until(lambda: server.operator.get("/v1/admin/status").json["engine"]["drained"], 10, "the end of its delivery")
+            told = plan(server, consumer="timelines")
+            equal((told["events"], told["undone"]), (i + 1, 0))
+
+
 @test("replay-plan-counts-what-start-would-do-and-does-nothing")
 def _():
     told = plan(consumer="timelines")

@@ -220,14 +220,16 @@ struct planning {
     struct replay_spec spec;
     const struct rule *rules;
     size_t rule_count;
-    uint64_t position;
+    uint64_t position, settled_after, settled_through;
     struct replay_plan plan;
 };
 
 static enum err run_plan(struct tx *tx, void *arg)
 {
     struct planning *p = arg;
-    p->plan = (struct replay_plan){.position = p->position};
+    p->plan = (struct replay_plan){.position = p->position,
+                                   .settled_after = p->settled_after,
+                                   .settled_through = p->settled_through};
     return replay_plan_slice(tx, &p->spec, p->rules, p->rule_count, PLAN_ROWS, &p->plan);
 }
 
@@ -290,6 +292,7 @@ enum err replays_plan(struct call *c, struct tx *tx)
     p->rules = engine_rules(c->api->engine, &p->rule_count);
     if (p->spec.to_ms == 0)
         p->spec.to_ms = clock_wall_ms(c->api->clock);
+    engine_unsaved(c->api->engine, &p->settled_after, &p->settled_through);
     TRY(db_read(c->api->db, run_plan, p, c->detail));
     enum err e = check_spec(c, &p->spec, why);
     if (e && e != ERR_CONFLICT)
