@@ -160,27 +160,33 @@ static enum err read_counts(struct tx *tx, struct delivery_count *out, size_t ma
     return db_rows_done(&rows);
 }
 
+#define OLDEST_IN(states)                                                                          \
+    "SELECT event_id FROM deliveries WHERE consumer = $1 AND type = $2 AND lane = $3 AND " states  \
+    " ORDER BY event_id LIMIT 1"
+
+static enum err find_oldest(struct tx *tx, const char *sql, const struct delivery_count *c,
+                            uint64_t *event)
+{
+    int64_t oldest = 0;
+    enum err e = tx_get_i64(
+        tx, sql,
+        DB_ARGS(DB_TEXT(str_of(c->consumer)), DB_TEXT(str_of(c->type)), DB_TEXT(str_of(c->lane))),
+        &oldest);
+    *event = (uint64_t)oldest;
+    return e == ERR_NOT_FOUND ? OK : e;
+}
+
 enum err delivery_store_count(struct tx *tx, struct delivery_count *out, size_t max, size_t *n)
 {
-    enum err e = read_counts(tx, out, max, n);
-    for (size_t i = 0; i < *n && !e; i++) {
+    TRY(read_counts(tx, out, max, n));
+    for (size_t i = 0; i < *n; i++) {
         struct delivery_count *c = &out[i];
-        int64_t oldest = 0;
-        if (c->states[DELIVERY_DELAYED] + c->states[DELIVERY_RETRYING] +
-                c->states[DELIVERY_WAITING] ==
-            0)
-            continue;
-        e = tx_get_i64(tx,
-                       "SELECT event_id FROM deliveries WHERE consumer = $1 AND type = $2 "
-                       "AND lane = $3 AND state <= 2 ORDER BY event_id LIMIT 1",
-                       DB_ARGS(DB_TEXT(str_of(c->consumer)), DB_TEXT(str_of(c->type)),
-                               DB_TEXT(str_of(c->lane))),
-                       &oldest);
-        if (e == ERR_NOT_FOUND)
-            e = OK;
-        c->oldest_open = (uint64_t)oldest;
+        if (c->states[DELIVERY_DELAYED] + c->states[DELIVERY_RETRYING] > 0)
+            TRY(find_oldest(tx, OLDEST_IN("state <= 2"), c, &c->oldest_open));
+        if (c->states[DELIVERY_WAITING] > 0)
+            TRY(find_oldest(tx, OLDEST_IN("state = 3"), c, &c->oldest_waiting));
     }
-    return e;
+    return OK;
 }
 
 /* ---- groups ---- */

@@ -142,9 +142,9 @@ struct delivery_count {
     char type[40];
     char lane[16];
     uint64_t states[DELIVERY_STATES];
-    /* Event id of the oldest delayed or retrying row; 0: none. A waiting one is behind one of
-     * these, or behind a dead one, and then late only when an operator has decided. */
-    uint64_t oldest_open;
+    /* Event ids of the oldest delayed or retrying row, and of the oldest waiting one; 0: none. What
+     * waits is behind one that is delayed or dead. */
+    uint64_t oldest_open, oldest_waiting;
 };
 /* One row for each consumer × type × lane that ever had a row; at most `max`. */
 enum err delivery_store_count(struct tx *tx, struct delivery_count *out, size_t max, size_t *n);

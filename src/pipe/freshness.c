@@ -164,7 +164,8 @@ static int64_t target_of(const struct freshness *f, const struct cell *c)
     return target_ms ? target_ms : lane_rows[c->raw.lane].target_ms;
 }
 
-static enum verdict judge(const struct freshness *f, const struct cell *c)
+/* What moves on by itself, for replays. */
+static enum verdict judge_moving(const struct freshness *f, const struct cell *c)
 {
     int64_t target_ms = target_of(f, c);
     bool undone = c->raw.backlog + c->raw.delayed + c->raw.waiting > 0;
@@ -175,6 +176,21 @@ static enum verdict judge(const struct freshness *f, const struct cell *c)
     if (c->raw.oldest_age_ms <= target_ms)
         return FRESH_GREEN;
     return c->net > 0 ? FRESH_LATE : FRESH_BEHIND;
+}
+
+/* No rate helps what waits for a dead letter. */
+static enum verdict judge(const struct freshness *f, const struct cell *c)
+{
+    enum verdict moving = judge_moving(f, c);
+    int64_t target_ms = target_of(f, c);
+    bool waits = target_ms && c->raw.waiting_age_ms > target_ms;
+    return waits && moving < FRESH_BEHIND ? FRESH_BEHIND : moving;
+}
+
+static int64_t oldest_of(const struct cell *c)
+{
+    return c->raw.waiting_age_ms > c->raw.oldest_age_ms ? c->raw.waiting_age_ms
+                                                        : c->raw.oldest_age_ms;
 }
 
 static int64_t catch_up_ms(const struct cell *c)
@@ -205,7 +221,7 @@ static void describe(const struct freshness *f, const struct cell *c, struct fre
         .dead = c->raw.dead,
         .failed = atomic_load_explicit(&f->failed[c->raw.rule * LANE_COUNT + c->raw.lane],
                                        memory_order_relaxed),
-        .oldest_age_ms = c->raw.oldest_age_ms,
+        .oldest_age_ms = oldest_of(c),
         .target_ms = target_of(f, c),
         .in_per_s = c->in,
         .out_per_s = c->out,
@@ -271,11 +287,13 @@ void freshness_sample(struct freshness *f, const struct cell_raw *cells, size_t 
         c->raw = cells[i];
         if (c->raw.oldest_age_ms < 0) /* the wall clock was set back */
             c->raw.oldest_age_ms = 0;
+        if (c->raw.waiting_age_ms < 0)
+            c->raw.waiting_age_ms = 0;
         if (c->taken == 0)
             begin_anew(c);
         if (due)
             take_sample(c, now_us);
-        late |= judge(f, c) != FRESH_GREEN; /* never of a replay */
+        late |= judge_moving(f, c) != FRESH_GREEN; /* never of a replay */
     }
     atomic_store(&f->late, late);
     pthread_mutex_unlock(&f->lock);

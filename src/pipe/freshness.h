@@ -23,14 +23,16 @@ struct cell_raw {
     uint64_t backlog;
     uint64_t delayed, waiting, dead; /* in the delivery store */
     uint64_t entered, left; /* batches since the start; left counts what is done or closed */
-    int64_t oldest_age_ms; /* of the oldest event with undone work here that is not dead; 0: none */
-    bool stopped;          /* the lane is stopped, or the engine paused */
+    int64_t oldest_age_ms;  /* of the oldest event with undone work here that moves on by itself:
+                               not dead, not waiting; 0: none */
+    int64_t waiting_age_ms; /* of the oldest that waits behind another of its key; 0: none */
+    bool stopped;           /* the lane is stopped, or the engine paused */
 };
 
 enum verdict {
     FRESH_GREEN,   /* within its target */
     FRESH_LATE,    /* over its target, and catching up */
-    FRESH_BEHIND,  /* over its target, and not catching up */
+    FRESH_BEHIND,  /* over its target, and not catching up, or only because it waits for another */
     FRESH_STOPPED, /* it has a target, its lane is stopped and something waits */
 };
 const char *verdict_name(enum verdict v); /* "green", "late", "behind", "stopped" */
@@ -39,8 +41,8 @@ struct freshness_cell {
     const char *consumer, *type, *lane, *late_means;
     bool visible;
     uint64_t backlog, delayed, waiting, dead;
-    uint64_t failed; /* batches that failed, since the start */
-    int64_t oldest_age_ms;
+    uint64_t failed;            /* batches that failed, since the start */
+    int64_t oldest_age_ms;      /* also of what waits; not of what is dead */
     int64_t target_ms;          /* the rule's, else its lane's; 0: none, always green (replays) */
     double in_per_s, out_per_s; /* batches; both 0 until a second was seen */
     double net_per_s;           /* out - in, since the backlog was largest */
@@ -72,5 +74,7 @@ void freshness_failed(struct freshness *f, uint16_t rule, enum lane lane);
  * NULL. Any thread. */
 void freshness_look(struct freshness *f, struct freshness_cell *out, size_t max, size_t *n,
                     struct freshness_headline *headline);
-/* Is anything live that has a target not green? What pauses replays. Any thread, no lock. */
+/* Is anything live that has a target not green? What pauses replays. What waits behind another
+ * delivery does not count: behind a dead letter it would pause them until an operator has decided,
+ * and behind one that is tried again that one counts. Any thread, no lock. */
 bool freshness_is_late(struct freshness *f);

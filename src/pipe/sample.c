@@ -94,6 +94,7 @@ static void add_the_rest(struct engine *g, const struct truth_counts *counts,
         cell->dead = b->states[DELIVERY_DEAD];
         age_ms = engine_age_ms(g, b->oldest_open);
         cell->oldest_age_ms = age_ms > cell->oldest_age_ms ? age_ms : cell->oldest_age_ms;
+        cell->waiting_age_ms = engine_age_ms(g, b->oldest_waiting);
     }
     /* An event enters when it is committed, with one batch; those of its walk beyond that enter as
      * they become known. */

@@ -264,7 +264,7 @@ static void a_stopped_lane_says_so(void **state)
     assert_int_equal(cell("timelines", "small").verdict, FRESH_GREEN);
 }
 
-static void the_dead_are_counted_and_do_not_age(void **state)
+static void what_waits_behind_the_dead_ages_and_the_dead_do_not(void **state)
 {
     (void)state;
     failing = true;
@@ -279,7 +279,11 @@ static void the_dead_are_counted_and_do_not_age(void **state)
     manual_clock_advance(&w.manual, 5000);
     c = cell("backfill", "graph");
     assert_int_equal(c.waiting, 1);
-    assert_int_equal(c.oldest_age_ms, 0);
+    assert_int_equal(c.oldest_age_ms, 5000);
+    assert_int_equal(c.verdict, FRESH_BEHIND);
+    struct freshness_headline headline;
+    freshness_look(engine_freshness(w.engine), NULL, 0, NULL, &headline);
+    assert_int_equal(headline.behind, 1);
     assert_false(freshness_is_late(engine_freshness(w.engine))); /* replays may help */
 }
 
@@ -428,7 +432,7 @@ int main(void)
         TEST(a_large_fan_out_to_the_rest_says_when_it_will_be_done),
         TEST(a_large_clean_up_says_when_it_will_be_done),
         TEST(a_stopped_lane_says_so),
-        TEST(the_dead_are_counted_and_do_not_age),
+        TEST(what_waits_behind_the_dead_ages_and_the_dead_do_not),
         TEST(a_sample_costs_the_same_whatever_waits),
         TEST(events_are_counted_by_state),
         TEST(a_store_that_cannot_be_read_leaves_the_last_numbers),
