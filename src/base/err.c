@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #include "base/check.h"
+#include "base/str.h"
 
 static const struct {
     const char *name;
@@ -41,4 +42,22 @@ int err_http_status(enum err e)
 enum err_class err_class(enum err e)
 {
     return kinds[row(e)].class;
+}
+
+static _Thread_local char cause[ERR_CAUSE_MAX];
+
+void err_cause_clear(void)
+{
+    cause[0] = '\0';
+}
+
+void err_cause_set(const char *words)
+{
+    if (words[0])
+        str_copy(cause, sizeof cause, str_of(words));
+}
+
+const char *err_cause(void)
+{
+    return cause;
 }

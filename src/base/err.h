@@ -70,6 +70,13 @@ enum { ERR_COUNT = 0 ERR_TABLE(ERR_COUNT_ONE) };
             return try_error_;                                                                     \
     } while (0)
 
+/* The words of whatever failed last in this thread, for records and logs: an error kind says what
+ * to do, these say what happened. "": nothing was said since it was cleared. */
+enum { ERR_CAUSE_MAX = 160 };
+void err_cause_clear(void);
+void err_cause_set(const char *words); /* cut to fit; "" leaves what is there */
+const char *err_cause(void);
+
 const char *err_name(enum err e); /* "NOT_FOUND" */
 const char *err_title(enum err e);
 int err_http_status(enum err e);

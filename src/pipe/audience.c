@@ -105,6 +105,7 @@ struct audience_estimate audience_estimate(struct engine *g, const struct bus_me
         return estimate;
     double expected = (double)n * (double)all / (double)passed;
     estimate.members = as_count(expected);
+    estimate.audience = as_count((double)all);
     if (audience->parts && audience->handles)
         estimate.active = as_count(expected * active_share(g, members, n));
     return estimate;

@@ -413,6 +413,7 @@ void inflight_split(struct inflight *f, const struct bus_message *m,
     if (u) {
         uint32_t slot = u->slot;
         struct inflight_slot *s = inflight_slot(f, slot);
+        s->audience += parts->audience;
         struct audience_cursor cursor = {.active_since_ms = parts->active_since_ms,
                                          .started_ms = parts->started_ms};
         for (int part = AUDIENCE_ACTIVE; part <= AUDIENCE_REST; part++) {
@@ -434,6 +435,7 @@ static void finish(struct inflight *f, uint32_t slot, struct inflight_exit *x)
     x->finished = true;
     x->event = s->event;
     x->totals = s->totals;
+    x->audience = s->audience;
     x->started_us = s->started_us;
     x->owner = s->owner;
     x->kind = s->kind;

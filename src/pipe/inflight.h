@@ -77,6 +77,7 @@ struct inflight_slot {
     int64_t started_us; /* monotonic: when it was committed */
     uint64_t owner;     /* RETRY: the delivery; REPLAY: the job */
     uint64_t replay;    /* the job, also of a retry; 0: none */
+    uint64_t audience;  /* of a large fan-out: all of it; 0: not known */
     struct inflight_totals totals;
     uint32_t first_item, item_count;
     struct inflight_links all; /* live: by rising id; a free slot: next */
@@ -182,6 +183,7 @@ struct inflight_exit {
     bool finished;  /* that was the event's last work item; the rest is set only then */
     struct event event;
     struct inflight_totals totals;
+    uint64_t audience;
     int64_t started_us;
     uint64_t owner;
     uint8_t kind;
@@ -264,6 +266,7 @@ bool inflight_move(struct inflight *f, const struct bus_message *m,
 /* A large fan-out: its work item becomes two ready ones, first those seen lately,
  * then the rest. */
 struct inflight_parts {
+    uint64_t audience; /* how many there are in all, also those whom no walk meets; 0: not known */
     int64_t active_since_ms, started_ms;
     uint64_t active, rest; /* how many members each is expected to have; 0: not known */
 };

@@ -44,15 +44,28 @@ bool outcome_allows(struct engine *g, const struct bus_message *m)
 
 /* ---- failing ---- */
 
+/* Reports carry no text: the log of the node that failed has it. */
+static void write_detail(const struct bus_report *r, const char *cause, char *out, size_t size)
+{
+    const char *title = err_title((enum err)r->error);
+    if (cause && cause[0])
+        snprintf(out, size, "%s: %s", title, cause);
+    else if (r->node)
+        snprintf(out, size, "%s: on node %u, whose log has the cause", title, (unsigned)r->node);
+    else
+        snprintf(out, size, "%s", title);
+}
+
 static struct delivery_record failure_of(struct engine *g, const struct bus_message *m,
-                                         const struct bus_report *r, uint32_t tries, int64_t now_ms)
+                                         const struct bus_report *r, const char *cause,
+                                         uint32_t tries, int64_t now_ms)
 {
     const struct rule *rule = &g->rules[m->rule];
     enum err e = (enum err)r->error;
     struct delivery_record b = record_of(g, m, RECORD_FAIL);
     b.tries = (uint16_t)tries;
     b.reason = err_name(e);
-    snprintf(b.detail, sizeof b.detail, "%s", err_title(e));
+    write_detail(r, cause, b.detail, sizeof b.detail);
     b.state = DELIVERY_DELAYED;
     b.due_ms = now_ms + retry_delay_ms(tries - 1, m->event.id ^ m->cursor.after, r->asked_ms);
     if (err_class(e) == ERR_CLASS_RECONCILE)
@@ -62,8 +75,16 @@ static struct delivery_record failure_of(struct engine *g, const struct bus_mess
     return b;
 }
 
+static void log_ended(const struct delivery_record *b)
+{
+    log_error("a delivery used up its tries", LOG_CSTR("consumer", b->consumer),
+              LOG_ID("event", b->event.id), LOG_CSTR("state", delivery_state_name(b->state)),
+              LOG_INT("tries", b->tries), LOG_CSTR("error", b->reason),
+              LOG_CSTR("cause", b->detail));
+}
+
 static enum outcome_end fail(struct engine *g, struct outcomes *o, const struct bus_message *m,
-                             const struct bus_report *r, bool on_bus)
+                             const struct bus_report *r, const char *cause, bool on_bus)
 {
     struct inflight_failure failure;
     if (!inflight_fail(&g->inflight, m, &failure))
@@ -74,7 +95,7 @@ static enum outcome_end fail(struct engine *g, struct outcomes *o, const struct 
     struct recorder_entry entry = {.message = *m, .on_bus = on_bus, .leaves = true};
     entry.message.until = failure.until;
     entry.in_views = is_retry(m->kind) && g->rules[m->rule].effect == EFFECT_VIEWS && failure.moved;
-    entry.delivery_record = failure_of(g, &entry.message, r, tries, o->now_ms);
+    entry.delivery_record = failure_of(g, &entry.message, r, cause, tries, o->now_ms);
     o->failed++;
     freshness_failed(g->freshness, m->rule, (enum lane)m->lane);
     outcome_note(o, m, TRACE_FAILED, tries, 0, err_name((enum err)r->error));
@@ -83,15 +104,25 @@ static enum outcome_end fail(struct engine *g, struct outcomes *o, const struct 
         inflight_unfail(&g->inflight, m);
         return OUTCOME_NO_ROOM;
     }
+    if (entry.delivery_record.state == DELIVERY_DEAD)
+        log_ended(&entry.delivery_record);
     engine_wake_up(g, ENGINE_RECORDER);
     return OUTCOME_RECORDED;
 }
 
 /* ---- succeeding ---- */
 
-static struct inflight_totals totals_of(const struct bus_report *r)
+/* Those of the rest who have it already came back since the walk began: the walk over the active
+ * met them (port/graph.h). */
+static uint32_t members_of(const struct bus_message *m, const struct bus_report *r)
 {
-    return (struct inflight_totals){.members = r->members,
+    bool again = m->cursor.part == AUDIENCE_REST && r->repeated <= r->members;
+    return again ? r->members - r->repeated : r->members;
+}
+
+static struct inflight_totals totals_of(const struct bus_message *m, const struct bus_report *r)
+{
+    return (struct inflight_totals){.members = members_of(m, r),
                                     .delivered = r->delivered,
                                     .repeated = r->repeated,
                                     .skipped = r->skipped,
@@ -103,7 +134,7 @@ static void leave(struct outcomes *o, const struct bus_message *m, const struct 
 {
     struct inflight_exit *x = &o->exits[o->count++];
     *x = exit_of(m, EXIT_DONE);
-    x->add = totals_of(r);
+    x->add = totals_of(m, r);
     x->at_end = r->at_end;
     x->if_running = true;
 }
@@ -154,7 +185,7 @@ static void move_on(struct engine *g, struct outcomes *o, const struct bus_messa
                     const struct bus_report *r)
 {
     struct bus_message rest = rest_of(m, r->next);
-    struct inflight_totals add = totals_of(r);
+    struct inflight_totals add = totals_of(m, r);
     if (!inflight_move(&g->inflight, m, &rest.cursor, &add, o->now_us))
         return;
     if (is_retry(m->kind))
@@ -166,7 +197,7 @@ static void move_on(struct engine *g, struct outcomes *o, const struct bus_messa
 static void once_more(struct engine *g, struct outcomes *o, const struct bus_message *m,
                       const struct bus_report *r)
 {
-    struct inflight_totals add = totals_of(r);
+    struct inflight_totals add = totals_of(m, r);
     if (inflight_move(&g->inflight, m, &m->cursor, &add, o->now_us))
         publish_out(g, o, m);
 }
@@ -176,7 +207,7 @@ static void leave_rest(struct engine *g, struct outcomes *o, const struct bus_me
                        const struct bus_report *r)
 {
     struct bus_message rest = rest_of(m, r->next);
-    struct inflight_totals add = totals_of(r);
+    struct inflight_totals add = totals_of(m, r);
     if (!inflight_go_on(&g->inflight, m, &rest.cursor, &add, o->now_us)) {
         leave(o, m, r);
         return;
@@ -189,7 +220,9 @@ static void split(struct engine *g, struct outcomes *o, const struct bus_message
                   const struct bus_report *r)
 {
     uint32_t active = r->delivered < r->members ? r->delivered : r->members;
-    const struct inflight_parts parts = {.active_since_ms = o->now_ms - g->config.active_within_ms,
+    /* `skipped`: the whole audience. */
+    const struct inflight_parts parts = {.audience = r->skipped,
+                                         .active_since_ms = o->now_ms - g->config.active_within_ms,
                                          .started_ms = o->now_ms,
                                          .active = active,
                                          .rest = r->members - active};
@@ -205,7 +238,7 @@ static void count(struct engine *g, struct outcomes *o, const struct bus_message
     o->delivered += r->delivered;
     o->repeated += r->repeated + r->duplicates;
     o->skipped += r->skipped;
-    outcome_note(o, m, TRACE_BATCH, walks ? r->members : 1, r->delivered, NULL);
+    outcome_note(o, m, TRACE_BATCH, walks ? members_of(m, r) : 1, r->delivered, NULL);
     if (r->skipped)
         outcome_note(o, m, TRACE_SKIPPED, r->skipped, 0, skipped_as);
     if (r->duplicates)
@@ -215,11 +248,11 @@ static void count(struct engine *g, struct outcomes *o, const struct bus_message
 /* ---- one outcome ---- */
 
 enum outcome_end outcome_apply(struct engine *g, struct outcomes *o, const struct bus_message *m,
-                               const struct bus_report *r, const char *skipped_as, bool on_bus)
+                               const struct bus_report *r, const char *why, bool on_bus)
 {
     bool acted = r->kind == REPORT_DONE || r->kind == REPORT_MOVED || r->kind == REPORT_AGAIN;
     if (acted && !r->suppressed)
-        count(g, o, m, r, skipped_as);
+        count(g, o, m, r, why);
     switch ((enum report_kind)r->kind) {
     case REPORT_DONE:
         if (r->ahead)
@@ -240,7 +273,7 @@ enum outcome_end outcome_apply(struct engine *g, struct outcomes *o, const struc
         split(g, o, m, r);
         break;
     case REPORT_FAILED:
-        return fail(g, o, m, r, on_bus);
+        return fail(g, o, m, r, why, on_bus);
     case REPORT_NONE:
         break;
     }
@@ -248,6 +281,27 @@ enum outcome_end outcome_apply(struct engine *g, struct outcomes *o, const struc
 }
 
 /* ---- the end of a step ---- */
+
+static void note_end(struct outcomes *o, const struct inflight_exit *x)
+{
+    const struct trace_record ended = {.event = x->event.id,
+                                       .at_ms = o->now_ms,
+                                       .n = x->totals.members,
+                                       .done = x->totals.delivered,
+                                       .rule = RULE_NONE,
+                                       .kind = TRACE_DONE,
+                                       .lane = (uint8_t)o->lane};
+    if (x->audience > x->totals.members && !x->totals.recorded && o->records < OUTCOME_RECORDS) {
+        struct trace_record *left = &o->trace[o->records++];
+        *left = ended;
+        left->kind = TRACE_SKIPPED;
+        left->n = x->audience - x->totals.members;
+        left->done = 0;
+        left->why = "not here for long: they pull it when they return";
+    }
+    if (o->records < OUTCOME_RECORDS)
+        o->trace[o->records++] = ended;
+}
 
 static void count_lane(struct engine *g, struct outcomes *o)
 {
@@ -271,14 +325,7 @@ void outcomes_end(struct engine *g, struct outcomes *o)
         const struct inflight_exit *x = &o->exits[i];
         if (!x->finished)
             continue;
-        if (o->records < OUTCOME_RECORDS)
-            o->trace[o->records++] = (struct trace_record){.event = x->event.id,
-                                                           .at_ms = o->now_ms,
-                                                           .n = x->totals.members,
-                                                           .done = x->totals.delivered,
-                                                           .rule = RULE_NONE,
-                                                           .kind = TRACE_DONE,
-                                                           .lane = (uint8_t)o->lane};
+        note_end(o, x);
         engine_finished(g, x, o->now_us);
     }
     if (o->records)

@@ -36,9 +36,10 @@ void outcomes_begin(struct outcomes *o, enum lane lane, int64_t now_us, int64_t 
 void outcome_note(struct outcomes *o, const struct bus_message *m, enum trace_kind kind, uint64_t n,
                   uint64_t done, const char *why);
 /* `m` is the work item's own message, `on_bus` when it was taken from there and is not
- * acknowledged; `skipped_as` may be NULL. At most OUTCOMES_MAX between begin and end. */
+ * acknowledged. `why` may be NULL: why members were skipped (static), or the words of what
+ * failed. At most OUTCOMES_MAX between begin and end. */
 enum outcome_end outcome_apply(struct engine *g, struct outcomes *o, const struct bus_message *m,
-                               const struct bus_report *r, const char *skipped_as, bool on_bus);
+                               const struct bus_report *r, const char *why, bool on_bus);
 void outcomes_end(struct engine *g, struct outcomes *o);
 
 /* May this work item be worked on? What a replay was not allowed to do is not even sent. */

@@ -112,6 +112,7 @@ static void tell(struct engine *g, struct tally *t, struct outside_item *item)
     struct bus_report r = {.next = item->cursor.after,
                            .at_end = audience_is_last(&item->m, &item->cursor)};
     enum err e = item->error;
+    err_cause_clear(); /* of another item */
     for (size_t i = 0; i < item->count; i++) {
         struct item_call *c = &item->calls[i];
         enum err error = c->call.error;

@@ -304,6 +304,7 @@ bool audience_is_last(const struct bus_message *m, const struct audience_cursor 
  * were active lately; 0: not known. Looks at the views once more: for a walk's first page alone. */
 struct audience_estimate {
     uint32_t members, active;
+    uint32_t audience; /* with those whom no walk meets */
 };
 struct audience_estimate audience_estimate(struct engine *g, const struct bus_message *m,
                                            const struct event *event,

@@ -63,7 +63,7 @@ static void count_work(struct outcomes *o, const struct bus_report *r)
 /* The work item ends here. When the leader cannot be reached, the item comes again soon: doing it
  * twice is harmless, and the leader would send it again anyway. */
 static void tell_outcome(struct engine *g, struct tally *t, const struct bus_message *m,
-                         const struct bus_report *r, const char *skipped_as)
+                         const struct bus_report *r, const char *why)
 {
     if (!is_ours(g, m)) {
         count_work(&t->o, r);
@@ -73,7 +73,7 @@ static void tell_outcome(struct engine *g, struct tally *t, const struct bus_mes
             bus_retry(g->bus, m, t->o.now_us + REPORT_AGAIN_US);
         return;
     }
-    switch (outcome_apply(g, &t->o, m, r, skipped_as, true)) {
+    switch (outcome_apply(g, &t->o, m, r, why, true)) {
     case OUTCOME_TOLD:
         bus_ack(g->bus, m);
         break;
@@ -112,8 +112,9 @@ void worker_fail(struct engine *g, struct tally *t, const struct bus_message *m,
     if (engine_may_log(&g->lanes[m->lane].log_after_us, t->o.now_us))
         log_warn("a delivery failed", LOG_CSTR("lane", lane_name((enum lane)m->lane)),
                  LOG_CSTR("consumer", g->rules[m->rule].consumer), LOG_ID("event", m->event.id),
-                 LOG_INT("tries", m->tries + 1), LOG_CSTR("error", err_name(e)));
-    tell_outcome(g, t, m, r, NULL);
+                 LOG_INT("tries", m->tries + 1), LOG_CSTR("error", err_name(e)),
+                 LOG_CSTR("cause", err_cause()[0] ? err_cause() : err_title(e)));
+    tell_outcome(g, t, m, r, err_cause());
 }
 
 /* ---- one message ---- */
@@ -161,6 +162,7 @@ static void deliver_page(struct engine *g, struct tally *t, const struct bus_mes
     ahead = ahead && go_ahead(g, t, m, cursor, whole.members);
     struct bus_report r = {.next = cursor->after, .ahead = ahead, .at_end = last};
     struct delivered a;
+    err_cause_clear();
     enum err e = deliver_once(g, m, event, members, n, &a);
     if (!e)
         e = announce_page(g, m, event, members, n, &a.result);
@@ -223,6 +225,7 @@ static void work_message(struct engine *g, struct tally *t, const struct bus_mes
     struct audience_cursor cursor;
     struct bus_report r = {0};
     size_t n;
+    err_cause_clear();
     enum err e = audience_event(g, m, memory, &event);
     if (!e)
         e = audience_page(g, m, &event, &cursor, members, &n);
@@ -233,6 +236,7 @@ static void work_message(struct engine *g, struct tally *t, const struct bus_mes
         r.kind = REPORT_SPLIT;
         r.members = whole.members;
         r.delivered = whole.active;
+        r.skipped = whole.audience;
         tell_outcome(g, t, m, &r, NULL);
     } else {
         deliver_page(g, t, m, &event, &cursor, members, n);

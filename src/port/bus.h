@@ -60,7 +60,8 @@ struct bus_report {
     uint16_t node; /* the reporting node */
     uint64_t next; /* a position in the audience */
     /* Of SPLIT and AHEAD nothing was delivered yet: members are then how many the whole walk is
-     * expected to meet (0: not known), delivered those of them who were active lately. */
+     * expected to meet (0: not known), delivered those of them who were active lately, skipped
+     * all that the audience has. */
     uint32_t members, delivered, repeated, skipped, duplicates, suppressed;
     int64_t asked_ms; /* FAILED: the pause that the other side asked for */
 };

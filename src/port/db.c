@@ -205,8 +205,7 @@ static void finish_waiting(struct db_job *job, enum err result, const char *deta
     struct waiting_write *w = waiting_write_of(job);
     pthread_mutex_lock(&w->lock);
     w->result = result;
-    if (w->detail)
-        snprintf(w->detail, TX_DETAIL_MAX, "%s", detail ? detail : "");
+    snprintf(w->detail, TX_DETAIL_MAX, "%s", detail ? detail : "");
     w->finished = true;
     pthread_cond_signal(&w->changed);
     pthread_mutex_unlock(&w->lock);
@@ -214,16 +213,17 @@ static void finish_waiting(struct db_job *job, enum err result, const char *deta
 
 enum err db_write(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX])
 {
+    char own[TX_DETAIL_MAX];
+    char *to = detail ? detail : own;
     struct waiting_write w = {
         .job = {.run = run_waiting, .done = finish_waiting},
         .run = run,
         .arg = arg,
-        .detail = detail,
+        .detail = to,
         .lock = PTHREAD_MUTEX_INITIALIZER,
         .changed = PTHREAD_COND_INITIALIZER,
     };
-    if (detail)
-        detail[0] = '\0';
+    to[0] = '\0';
     enum err error = db_submit(db, &w.job);
     if (error == OK) {
         pthread_mutex_lock(&w.lock);
@@ -234,15 +234,20 @@ enum err db_write(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX
     }
     pthread_cond_destroy(&w.changed);
     pthread_mutex_destroy(&w.lock);
+    if (error)
+        err_cause_set(to);
     return error;
 }
 
 enum err db_read(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX])
 {
-    char unwanted[TX_DETAIL_MAX];
-    char *to = detail ? detail : unwanted; /* drivers need not know that it may be NULL */
+    char own[TX_DETAIL_MAX];
+    char *to = detail ? detail : own; /* drivers need not know that it may be NULL */
     to[0] = '\0';
-    return db->ops->read(db, run, arg, to);
+    enum err error = db->ops->read(db, run, arg, to);
+    if (error)
+        err_cause_set(to);
+    return error;
 }
 
 /* ---- the driver ---- */

@@ -199,7 +199,8 @@ struct db_job {
 
 enum err db_submit(struct db *db, struct db_job *job);
 
-/* Submits and waits. Never on an event loop, never inside a transaction. `detail` may be NULL. */
+/* Submits and waits. Never on an event loop, never inside a transaction. `detail` may be NULL; of a
+ * failure it is the caller's err_cause(), too. */
 typedef enum err (*tx_fn)(struct tx *tx, void *arg);
 enum err db_write(struct db *db, tx_fn run, void *arg, char detail[TX_DETAIL_MAX]);
 

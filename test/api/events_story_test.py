@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """One event's whole story: GET /v1/admin/events/{id} and `fantail event`, from its commit to its end, whatever that is."""
+import json
 import os
 import subprocess
 import sys
@@ -43,6 +44,20 @@ def said(*words, server=SERVER, code=0):
     done = subprocess.run([program(), *words, "--data", server.data], capture_output=True, text=True, timeout=60)
     equal(done.returncode, code, done.stderr)
     return done.stdout + done.stderr
+
+
+@test("story-of-a-walk-in-two-parts-counts-each-member-once")
+def _():
+    with Server(rate_auth=0) as server:
+        bob = server.sign_up("bob")
+        lines = [{"type": "account", "username": f"reader{n}"} for n in range(1200)]
+        lines += [{"type": "follow", "follower": f"reader{n}", "followee": "bob"} for n in range(1200)]
+        server.operator.post("/v1/admin/import", raw="\n".join(map(json.dumps, lines)).encode()).expect(200)
+        bob.post("/v1/posts", {"caption": "to many"}).expect(201)
+        event, = wait_until(lambda: server.operator.get("/v1/events?types=post.created").json["items"], 10, "the event")
+        told = wait_until(lambda: (lambda s: s if s["state"] == "done" else None)(
+            server.operator.get(f"/v1/admin/events/{event['id']}").expect(200).json), 20, "its end")
+        equal((told["batches"]["members"], told["batches"]["delivered"]), (1200, 1200))
 
 
 @test("story-of-a-post-that-reached-its-followers")

@@ -295,6 +295,7 @@ static bool all_good(const struct batch *b, const char *but)
         if (!r || r->type != REDIS_REPLY_ERROR || (but && batch_error_is(r, but)))
             continue;
         log_error("Redis answers with an error", LOG_STR("error", ((struct str){r->str, r->len})));
+        err_cause_set(r->str);
         return false;
     }
     return true;

@@ -60,12 +60,30 @@ static void test_check_stays_on(void **state)
     assert_int_equal(signal_of(name_no_error, NULL), SIGABRT);
 }
 
+static void test_a_cause_is_kept_until_it_is_cleared(void **state)
+{
+    (void)state;
+    char many[2 * ERR_CAUSE_MAX];
+    err_cause_clear();
+    assert_string_equal(err_cause(), "");
+    err_cause_set("disk I/O error");
+    err_cause_set("");
+    assert_string_equal(err_cause(), "disk I/O error");
+    memset(many, 'x', sizeof many);
+    many[sizeof many - 1] = '\0';
+    err_cause_set(many);
+    assert_int_equal(strlen(err_cause()), ERR_CAUSE_MAX - 1);
+    err_cause_clear();
+    assert_string_equal(err_cause(), "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table_is_consistent),
         cmocka_unit_test(test_known_rows),
         cmocka_unit_test(test_check_stays_on),
+        cmocka_unit_test(test_a_cause_is_kept_until_it_is_cleared),
     };
     return cmocka_run_group_tests_name("base/err", tests, NULL, NULL);
 }

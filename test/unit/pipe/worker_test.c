@@ -260,6 +260,49 @@ static void a_critical_delivery_is_retried_six_times(void **state)
                      1);
 }
 
+static enum err fail_in_words(struct world *world, const struct event *e, const uint64_t *members,
+                              size_t n)
+{
+    (void)world, (void)e, (void)members, (void)n;
+    err_cause_set("statement: disk I/O error (SQLite 10)");
+    return ERR_INTERNAL;
+}
+
+static void a_delivery_that_failed_keeps_the_words_of_its_driver(void **state)
+{
+    (void)state;
+    w.before_sink = fail_in_words;
+    world_engine(&w);
+    world_commit(&w, EVENT_FOLLOW_CREATED, 1, 1);
+    world_pass(&w, 1200 * 1000);
+    assert_int_equal(world_ask(&w, "SELECT COUNT(*) FROM deliveries WHERE state = 4 AND reason = "
+                                   "'INTERNAL' AND detail = 'internal error: statement: disk I/O "
+                                   "error (SQLite 10)'"),
+                     1);
+}
+
+static struct trace_summary story_of(uint64_t event)
+{
+    struct trace_summary summary;
+    size_t n, left_out;
+    trace_find(engine_trace(w.engine), event, &summary, NULL, 0, &n, &left_out);
+    return summary;
+}
+
+/* The views leave every second follower out: they pull when they come back. */
+static void a_story_tells_of_members_who_are_left_to_pull(void **state)
+{
+    (void)state;
+    w.before_sink = NULL;
+    w.followers[2] = 3000;
+    w.step = 2;
+    world_engine(&w);
+    uint64_t id = world_commit(&w, EVENT_POST_CREATED, 2, 1);
+    world_run(&w);
+    assert_int_equal(story_of(id).members, 1500);
+    assert_int_equal(story_of(id).skipped, 1500);
+}
+
 static void a_normal_delivery_is_retried_four_times(void **state)
 {
     (void)state;
@@ -685,6 +728,8 @@ int main(void)
         TEST(while_paused_nothing_is_delivered),
         TEST(the_overload_guard_stops_large_fan_outs_only),
         TEST(a_critical_delivery_is_retried_six_times),
+        TEST(a_delivery_that_failed_keeps_the_words_of_its_driver),
+        TEST(a_story_tells_of_members_who_are_left_to_pull),
         TEST(a_normal_delivery_is_retried_four_times),
         TEST(a_low_delivery_is_retried_twice_then_dropped_and_counted),
         TEST(the_sink_may_ask_for_a_longer_delay_not_a_shorter_one),

@@ -149,6 +149,25 @@ static void test_read_gives_its_detail(void **state)
     assert_int_equal(db_read(&s.db, fail_with_reason, NULL, NULL), ERR_INVALID);
 }
 
+static enum err fail_in_words(struct tx *tx, void *arg)
+{
+    (void)arg;
+    return tx_fail(tx, ERR_INTERNAL, "disk I/O error");
+}
+
+static void test_words_of_a_failure_are_its_cause(void **state)
+{
+    (void)state;
+    struct small_db s = {.db = {.ops = &small_ops}};
+    err_cause_clear();
+    assert_int_equal(db_read(&s.db, fail_in_words, NULL, NULL), ERR_INTERNAL);
+    assert_string_equal(err_cause(), "disk I/O error");
+    err_cause_clear();
+    assert_int_equal(db_write(&s.db, fail_in_words, NULL, NULL), ERR_INTERNAL);
+    assert_string_equal(err_cause(), "disk I/O error");
+    pthread_join(s.thread, NULL);
+}
+
 static void test_get_i64(void **state)
 {
     (void)state;
@@ -192,6 +211,7 @@ int main(void)
         cmocka_unit_test(test_write_waits_for_its_result),
         cmocka_unit_test(test_refused_write_returns_at_once),
         cmocka_unit_test(test_read_gives_its_detail),
+        cmocka_unit_test(test_words_of_a_failure_are_its_cause),
         cmocka_unit_test(test_get_i64),
         cmocka_unit_test(test_detail_is_cut_between_characters),
     };
