@@ -2,7 +2,11 @@
  * says, and so is an inbox. A comparison counts only when nothing was committed and nothing was
  * under way while it was made; a busy server gets a few tries and then the next period. Timelines
  * and inboxes that are not in memory are passed over: there is nothing derived to compare, and
- * looking would build them.
+ * looking would build them. What a dead, parked or discarded delivery keeps out is no drift: the
+ * delivery store says so already, about these feeds and no others.
+ *
+ * Accounts that were found different are looked at again in every second period, until they are
+ * right. So the gauge says how many differ now, and falls after a repair.
  *
  * A snapshot is named after the engine's watermark as it was *before* saving began: whatever the
  * save holds beyond that is delivered again after a crash, which is harmless. */
@@ -10,6 +14,7 @@
 
 #include <stdlib.h>
 
+#include "api/resource/explain.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "model/feed.h"
@@ -21,6 +26,7 @@ enum {
     AUDIT_TRIES = 3,
     SAVE_LOOK_US = 1000 * 1000, /* a replay or rebuild has ended: its work is saved soon */
     AUDIT_RETRY_US = 200 * 1000,
+    AUDIT_MISSING_MAX = 20, /* posts whose absence is looked into */
 };
 
 static const int64_t sweep_rest_us = INT64_C(3600) * 1000 * 1000;
@@ -135,6 +141,7 @@ static enum err ask_oracle(struct tx *tx, void *arg)
 /* What a comparison found. */
 struct finding {
     bool compared, same; /* not compared: there is nothing derived */
+    bool excused;        /* different, and the delivery store says why */
 };
 
 static enum err compare_feed(struct audit *a, struct finding *v)
@@ -198,24 +205,148 @@ static uint64_t movements(struct api *api)
     return db.transactions + engine.events_taken;
 }
 
-/* A feed that waits for a dead letter differs, and the dead letter says so already. */
-static bool has_dead(struct api *api)
+/* ---- differences that the delivery store explains ---- */
+
+static bool is_excuse(const struct event_standing *e)
 {
-    struct engine_stats stats;
-    engine_stats(api->engine, &stats);
-    return stats.states.dead + stats.states.parked + stats.states.discarded > 0;
+    return e->event && (event_is_held_up(e->state) || e->given_up);
 }
 
-static void count_verdict(struct api *api, const struct finding *v, _Atomic int64_t *compared,
-                          const char *what, uint64_t account)
+struct asking {
+    struct audit *audit;
+    struct explanation found;
+    struct explained_events events;
+    uint64_t event;
+};
+
+static enum err ask_about_post(struct tx *tx, void *arg)
+{
+    struct asking *k = arg;
+    return explain_events(tx, k->audit->maintenance->api->engine, &k->found, &k->events);
+}
+
+static bool is_shown(const struct audit *a, uint64_t post)
+{
+    for (size_t i = 0; i < a->page.count; i++) {
+        if (a->page.items[i].card.id == post)
+            return true;
+    }
+    return false;
+}
+
+static bool is_expected(const struct audit *a, uint64_t post)
+{
+    for (size_t i = 0; i < a->expected; i++) {
+        if (a->oracle[i] == post)
+            return true;
+    }
+    /* What is missing further up lets older ones onto the page. */
+    return a->expected == FEED_LIMIT_MAX && post < a->oracle[a->expected - 1];
+}
+
+static bool has_excuse(struct audit *a, uint64_t post)
+{
+    struct api *api = a->maintenance->api;
+    struct asking k = {.audit = a};
+    struct arena arena;
+    arena_init(&arena);
+    enum err e = truth_explain(api->db, api->views, api->cards, a->account, post, &arena, &k.found);
+    if (!e)
+        e = db_read(api->db, ask_about_post, &k, NULL);
+    arena_done(&arena);
+    return !e && (is_excuse(&k.events.posting) || is_excuse(&k.events.follow));
+}
+
+/* A post too many has none. */
+static bool excuse_feed(struct audit *a)
+{
+    size_t missing = 0;
+    for (size_t i = 0; i < a->page.count; i++) {
+        if (!is_expected(a, a->page.items[i].card.id))
+            return false;
+    }
+    for (size_t i = 0; i < a->expected && missing < AUDIT_MISSING_MAX; i++) {
+        if (is_shown(a, a->oracle[i]))
+            continue;
+        missing++;
+        if (!has_excuse(a, a->oracle[i]))
+            return false;
+    }
+    return true;
+}
+
+struct asking_event {
+    struct engine *engine;
+    uint64_t event;
+    struct event_standing standing;
+};
+
+static enum err ask_about_event(struct tx *tx, void *arg)
+{
+    struct asking_event *k = arg;
+    return event_standing_read(tx, k->engine, k->event, &k->standing);
+}
+
+/* An activity is the id of the event that should have raised its group. */
+static bool excuse_inbox(struct audit *a)
+{
+    struct api *api = a->maintenance->api;
+    size_t at = 0;
+    while (at < a->groups_expected && at < a->inbox.count &&
+           a->inbox.items[at].group.id == a->groups[at])
+        at++;
+    if (at == a->groups_expected)
+        return false;
+    struct asking_event k = {.engine = api->engine, .event = a->activities[at]};
+    return db_read(api->db, ask_about_event, &k, NULL) == OK && is_excuse(&k.standing);
+}
+
+/* ---- what it comes to ---- */
+
+static struct audit_drift *find_drift(struct maintenance *c, uint64_t account)
+{
+    for (size_t i = 0; i < c->drift_count; i++) {
+        if (c->drift[i].account == account)
+            return &c->drift[i];
+    }
+    return NULL;
+}
+
+static void write_gauge(struct maintenance *c)
+{
+    int64_t differ = 0;
+    for (size_t i = 0; i < c->drift_count; i++)
+        differ += c->drift[i].feed + c->drift[i].inbox;
+    atomic_store(&c->api->audit_drift, differ);
+}
+
+static void note_drift(struct maintenance *c, uint64_t account, bool feed, bool inbox)
+{
+    struct audit_drift *known = find_drift(c, account);
+    if (!known && (feed || inbox) && c->drift_count < AUDIT_DRIFT_MAX) {
+        known = &c->drift[c->drift_count++];
+        known->account = account;
+    }
+    if (known) {
+        known->feed = feed;
+        known->inbox = inbox;
+        if (!feed && !inbox)
+            *known = c->drift[--c->drift_count];
+    }
+    write_gauge(c);
+}
+
+/* True: it differs, and nothing explains it. */
+static bool count_verdict(const struct finding *v, _Atomic int64_t *compared, const char *what,
+                          uint64_t account)
 {
     if (!v->compared)
-        return;
+        return false;
     atomic_fetch_add(compared, 1);
-    if (v->same)
-        return;
-    atomic_fetch_add(&api->audit_drift, 1);
+    if (v->same || v->excused)
+        return false;
     log_error(what, LOG_ID("account", account));
+    return true;
 }
 
 /* True when the comparison says something: equal, or different while nothing moved. */
@@ -223,18 +354,33 @@ static bool audit_once(struct maintenance *c, struct audit *a)
 {
     struct api *api = c->api;
     uint64_t before = movements(api);
-    bool quiet = engine_drained(api->engine) && !has_dead(api);
+    bool quiet = engine_drained(api->engine);
     struct finding feed, inbox;
-    if (compare(a, &feed, &inbox) != OK || (!feed.compared && !inbox.compared))
-        return true; /* nothing to say about this one */
+    enum err e = compare(a, &feed, &inbox);
+    if (e && e != ERR_NOT_FOUND)
+        return true; /* nothing to say about this one now */
     bool same = feed.same && inbox.same;
-    if (!same && (!quiet || !engine_drained(api->engine) || movements(api) != before))
+    if (!e && !same && (!quiet || !engine_drained(api->engine) || movements(api) != before))
         return false;
-    count_verdict(api, &feed, &api->audited,
-                  "a feed differs from truth; run 'fantail check --repair'", a->account);
-    count_verdict(api, &inbox, &api->audited_inboxes,
-                  "an inbox differs from truth; run 'fantail check --repair'", a->account);
+    feed.excused = !feed.same && excuse_feed(a);
+    inbox.excused = !inbox.same && excuse_inbox(a);
+    bool feed_differs =
+        count_verdict(&feed, &api->audited,
+                      "a feed differs from truth; run 'fantail check --repair'", a->account);
+    bool inbox_differs =
+        count_verdict(&inbox, &api->audited_inboxes,
+                      "an inbox differs from truth; run 'fantail check --repair'", a->account);
+    note_drift(c, a->account, feed_differs, inbox_differs);
     return true;
+}
+
+/* Every second time one that differed; 0: one by chance. */
+static uint64_t next_account(struct maintenance *c)
+{
+    c->audit_turn++;
+    if (c->drift_count == 0 || c->audit_turn % 2 == 0)
+        return 0;
+    return c->drift[(c->audit_turn / 2) % c->drift_count].account;
 }
 
 int64_t maintenance_audit_step(struct maintenance *c)
@@ -244,7 +390,7 @@ int64_t maintenance_audit_step(struct maintenance *c)
     a->maintenance = c;
     a->account = c->audit_account;
     bool settled = audit_once(c, a) || ++c->audit_tries == AUDIT_TRIES;
-    c->audit_account = settled ? 0 : a->account;
+    c->audit_account = settled ? next_account(c) : a->account;
     c->audit_tries = settled ? 0 : c->audit_tries;
     free(a);
     return clock_mono_us(c->api->clock) +

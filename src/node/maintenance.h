@@ -5,6 +5,14 @@
 #include "api/edge/api.h"
 #include "base/rand.h"
 
+enum { AUDIT_DRIFT_MAX = 64 };
+
+/* An account whose feed or inbox differed when it was last looked at. */
+struct audit_drift {
+    uint64_t account;
+    bool feed, inbox;
+};
+
 struct maintenance {
     struct api *api;
     uint64_t saved_position; /* of the last snapshot */
@@ -14,6 +22,9 @@ struct maintenance {
     struct rand rand;       /* for the audit's choice */
     uint64_t audit_account; /* to be looked at again; 0: choose one */
     int audit_tries;
+    uint64_t audit_turn;
+    struct audit_drift drift[AUDIT_DRIFT_MAX];
+    size_t drift_count;
 };
 
 void maintenance_init(struct maintenance *c, struct api *api);

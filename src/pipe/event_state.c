@@ -170,6 +170,7 @@ enum err event_standing_read(struct tx *tx, struct engine *g, uint64_t event,
     TRY(delivery_store_list(tx, &filter, UINT64_MAX, DELIVERIES_LOOKED_AT, visit, &a,
                             &go_on_below));
     out->state = event_state_of(&a.evidence);
+    out->given_up = a.evidence.has[DELIVERY_DISCARDED] || a.evidence.has[DELIVERY_DROPPED];
     if (out->state != EVENT_IS_WAITING || a.order_key == 0)
         return OK;
     struct key_head head;

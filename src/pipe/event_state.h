@@ -45,6 +45,7 @@ enum err event_find(struct tx *tx, uint64_t after,
 struct event_standing {
     uint64_t event;
     enum event_state state;
+    bool given_up; /* a delivery of it was discarded or dropped */
     /* The delivery that says so; 0: none. The rest is set only then. */
     uint64_t delivery;
     enum delivery_state delivery_state;
@@ -55,5 +56,11 @@ struct event_standing {
     enum delivery_state behind_state;
     char behind_reason[DELIVERY_REASON_MAX];
 };
+/* Is something of it dead, parked, delayed or waiting? */
+static inline bool event_is_held_up(enum event_state state)
+{
+    return state == EVENT_IS_DEAD || state == EVENT_IS_PARKED || state == EVENT_IS_DELAYED ||
+           state == EVENT_IS_WAITING;
+}
 enum err event_standing_read(struct tx *tx, struct engine *g, uint64_t event,
                              struct event_standing *out);

@@ -163,6 +163,25 @@ def _():
         wait_until(lambda: server.operator.get(path + later).json["visible"], 20, "the post to come")
 
 
+@test("audit-finds-a-feed-that-differs-while-another-has-a-dead-letter")
+def _():
+    with FailingServer(audit_every="100ms") as server:
+        ada, bob, _, _ = dead_follow(server)
+        eve, = server.people("eve")
+        eve.put(f"/v1/accounts/{ada.id}/follow").expect(200)
+        eve.get("/v1/feed").expect(200)
+        server.stop()
+        with store(server, write=True) as database:
+            database.execute("INSERT INTO follows (follower_id, followee_id, created_at) VALUES (?, ?, ?)",
+                             (int(eve.id), int(bob.id), int(time.time() * 1000)))
+        server.start()
+        wait_until(lambda: server.metrics()["fantail_audit_drift"] > 0, 30, "the audit to find eve's feed")
+        wait_until(lambda: server.metrics()["fantail_audit_feeds_total"] > 30, 30, "all feeds to be looked at")
+        equal(server.metrics()["fantail_audit_drift"], 1, "ada's feed has its dead letter")
+        server.command("check", "--user", "eve", "--repair")
+        wait_until(lambda: server.metrics()["fantail_audit_drift"] == 0, 30, "the gauge to fall")
+
+
 @test("dead-letters-are-discarded-only-with-a-reason-that-is-kept")
 def _():
     with FailingServer() as server:

@@ -72,8 +72,8 @@ struct api {
     uint8_t secret[32];                    /* signs cursors; from meta */
     _Atomic bool ready;                    /* /readyz */
     int64_t started_at_ms;
-    _Atomic int64_t audit_drift; /* feeds and inboxes found wrong by the background audit: should
-                                    read zero */
+    _Atomic int64_t audit_drift; /* feeds and inboxes that differ, as the background audit last saw
+                                    them: should read zero */
     _Atomic int64_t audited, audited_inboxes;
     _Atomic uint64_t rebuilt;      /* changes of views by rebuilds, which have no event */
     struct dispatcher *dispatcher; /* api/edge/dispatcher.h */

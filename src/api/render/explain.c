@@ -95,12 +95,6 @@ static bool is_under_way(enum event_state state)
     return state == EVENT_IS_PENDING || state == EVENT_IS_PUBLISHED || state == EVENT_IS_EXPANDED;
 }
 
-static bool is_held_up(enum event_state state)
-{
-    return state == EVENT_IS_DEAD || state == EVENT_IS_PARKED || state == EVENT_IS_DELAYED ||
-           state == EVENT_IS_WAITING;
-}
-
 /* "delivery 12 (backfill) is dead: INTERNAL, database is locked" */
 static void write_hold(const struct explanation *s, const struct event_standing *e, char *text,
                        size_t size)
@@ -132,7 +126,7 @@ static void tell_event(struct json_out *j, const struct explanation *s, const ch
     unsigned long long id = e->event;
     if (e->event == 0)
         return;
-    if (is_held_up(e->state)) {
+    if (event_is_held_up(e->state)) {
         write_hold(s, e, hold, sizeof hold);
         fact(j, "%s %llu: %s", which, id, hold);
     } else if (is_under_way(e->state)) {
@@ -197,7 +191,7 @@ static void write_missing(const struct explanation *s, const struct explained_ev
     for (size_t i = 0; i < COUNT_OF(both); i++) {
         char hold[HOLD_MAX];
         const struct event_standing *e = both[i];
-        if (!is_held_up(e->state))
+        if (!event_is_held_up(e->state))
             continue;
         write_hold(s, e, hold, sizeof hold);
         snprintf(text, size, "It should be shown and is not: %s%s.", hold, way_out(e));

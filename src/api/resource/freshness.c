@@ -89,6 +89,9 @@ static void tell_cell(struct json_out *j, const struct freshness_cell *f)
     render_span_text(f->target_ms, target);
     if (f->verdict == FRESH_STOPPED) {
         snprintf(outlook, sizeof outlook, "its lane is stopped");
+    } else if (f->backlog == 0 && f->delayed == 0 && f->waiting > 0) {
+        snprintf(outlook, sizeof outlook,
+                 "it waits behind a dead letter: see 'fantail dead list --state waiting'");
     } else if (f->backlog == 0) {
         snprintf(outlook, sizeof outlook,
                  "deliveries failed and are tried again later: see 'fantail dead list --state "
@@ -129,9 +132,8 @@ static void tell_audit(struct json_out *j, int64_t drift)
     char text[SENTENCE_MAX];
     if (drift == 0)
         return;
-    snprintf(text, sizeof text,
-             "%lld feed%s differed from truth since the start: run 'fantail check --repair'",
-             (long long)drift, drift == 1 ? "" : "s");
+    snprintf(text, sizeof text, "%lld feed%s or inbox%s from truth: run 'fantail check --repair'",
+             (long long)drift, drift == 1 ? "" : "s", drift == 1 ? " differs" : "es differ");
     write_stale(j, text, "drift", NULL, (uint64_t)drift);
 }
 

@@ -151,7 +151,7 @@ const struct metric metric_rows[] = {
     {"audit", "inboxes", "audit_inboxes_total", COUNTER, N(audited_inboxes),
      "Inboxes compared with truth by the background audit."},
     {"audit", "drift", "audit_drift", GAUGE, N(audit_drift),
-     "Feeds and inboxes that differed from truth; should read zero."},
+     "Feeds and inboxes that differ from truth; should read zero."},
     {"celebrity", "threshold", "celebrity_threshold", GAUGE, N(threshold),
      "Followers from which posts are pulled instead of pushed."},
     {"celebrity", "adaptive", NULL, GAUGE, N(adaptive), "Whether the threshold moves by itself."},
