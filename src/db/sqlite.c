@@ -151,9 +151,12 @@ static void make_private(const char *path)
     int made = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (made >= 0)
         close(made);
-    for (size_t i = 0; i < COUNT_OF(endings); i++)
-        if (snprintf(name, sizeof name, "%s%s", path, endings[i]) < (int)sizeof name)
-            (void)chmod(name, 0600);
+    for (size_t i = 0; i < COUNT_OF(endings); i++) {
+        struct stat is;
+        if (snprintf(name, sizeof name, "%s%s", path, endings[i]) < (int)sizeof name &&
+            stat(name, &is) == 0 && (is.st_mode & (S_IRWXG | S_IRWXO)))
+            (void)chmod(name, is.st_mode & S_IRWXU); /* the owner's own rights stay as they are */
+    }
 }
 
 enum err db_sqlite_open(const struct sqlite_config *config, struct id_gen *ids, struct clock *clock,
