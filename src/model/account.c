@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/id.h"
+#include "model/erase.h"
 #include "model/text.h"
 
 #define ACCOUNT_COLUMNS                                                                            \
@@ -292,6 +293,7 @@ enum err account_delete(struct tx *tx, uint64_t id)
     if (changed == 0)
         return tx_fail(tx, ERR_NOT_FOUND, "no such account");
     TRY(tx_exec(tx, "DELETE FROM sessions WHERE account_id = $1", DB_ARGS(DB_I64(id)), NULL));
+    TRY(erase_messages_later(tx, id));
     TRY(outbox_emit(tx, (struct event){.type = EVENT_SESSION_ENDED, .actor = id}));
     return outbox_emit(tx, (struct event){.type = EVENT_ACCOUNT_DELETED, .actor = id});
 }

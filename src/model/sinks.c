@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/fault.h"
 #include "model/account.h"
+#include "model/erase.h"
 #include "model/follow.h"
 #include "model/follow_all.h"
 #include "port/cards.h"
@@ -235,13 +236,15 @@ enum err sink_spread(struct sink_env *env, const struct event *e, const uint64_t
 struct purge {
     uint64_t account;
     struct follow_policy policy;
+    bool erase_messages;
     bool more;
 };
 
 static enum err purge_slice(struct tx *tx, void *arg)
 {
     struct purge *p = arg;
-    return account_purge_slice(tx, p->account, PURGE_SLICE, &p->policy, &p->more);
+    TRY(account_purge_slice(tx, p->account, PURGE_SLICE, &p->policy, &p->more));
+    return p->more ? OK : erase_messages_slice(tx, p->account, p->erase_messages, &p->more);
 }
 
 enum err sink_purge(struct sink_env *env, const struct event *e, const uint64_t *members, size_t n,
@@ -250,6 +253,7 @@ enum err sink_purge(struct sink_env *env, const struct event *e, const uint64_t 
     (void)members;
     (void)n;
     struct purge p = {.account = e->actor,
+                      .erase_messages = env->erase_messages,
                       .policy.celebrity_threshold = atomic_load(env->celebrity_threshold)};
     enum err error = db_write(env->db, purge_slice, &p, NULL);
     if (error)

@@ -182,7 +182,8 @@ static enum err make_engine(struct runtime *runtime, char *why)
                            .signal = runtime->signal,
                            .clock = api->clock,
                            .celebrity_threshold = &runtime->keeper.threshold,
-                           .group_pull_threshold = s->group_pull_threshold};
+                           .group_pull_threshold = s->group_pull_threshold,
+                           .erase_messages = s->erase_messages};
     api->engine = engine_new(&config, model_rules, model_rule_count, env, runtime->bus);
     TRY(celebrity_keeper_init(&runtime->keeper, api->db, api->clock, s->celebrity_adaptive,
                               s->celebrity_threshold, s->celebrity_min, s->celebrity_max,

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "bus/local_first.h"
 #include "live/live.h"
+#include "model/erase.h"
 #include "node/parts.h"
 #include "node/rebuild_job.h"
 
@@ -86,6 +87,8 @@ static int64_t lead_step(struct runtime *r)
     X(audit,     ANY,    ROLE_RELAY,  true,  5, 1, RUN_BY_CLOCK,   maintenance_audit_step(KEEP))   \
     X(expire,    ANY,    ROLE_RELAY,  true,  5, 1, RUN_BY_CLOCK,                                   \
       idempotency_clean_step(r->api.db, r->api.clock))                                             \
+    X(erase,     ANY,    ROLE_RELAY,  true,  5, 1, RUN_BY_CLOCK,                                   \
+      erase_deleted_step(r->api.db, r->api.clock, r->settings->deleted_retention_ms))              \
     X(keeper,    ANY,    0,           false, 5, 1, RUN_BY_CLOCK,   keeper_step(r))                 \
     X(guard,     ANY,    0,           false, 0, 1, RUN_BY_CLOCK,   guard_step(r))                  \
     X(live,      ANY,    0,           false, 0, 1, RUN_LIVE,       live_step(r->api.live))         \

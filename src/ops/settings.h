@@ -110,6 +110,10 @@
       "how long dead letters are kept; 0: until an operator decides")                            \
     X(dedup_retention, "dedup-retention", SPAN, "35d", 0, INT64_C(315360000000),                 \
       "how long consumers with external effects remember what they did; 0: for ever")            \
+    X(deleted_retention, "deleted-retention", SPAN, "7d", 0, INT64_C(315360000000),              \
+      "how long the text of deleted posts and comments is kept")                                 \
+    X(erase_messages, "erase-messages", SWITCH, "on", 0, 0,                                      \
+      "deleting an account erases the text of its messages in groups and chats")                 \
     X(replay_rate, "replay-rate", NUMBER, "1000", 1, 1000000,                                    \
       "events per second of a replay that names no rate")                                        \
     X(guard_free, "guard-free", SIZE, "256M", 0, INT64_C(1125899906842624),                      \

@@ -96,6 +96,7 @@ struct sink_env {
     const _Atomic int64_t *celebrity_threshold; /* as it is now; NULL where no sink asks */
     int64_t group_pull_threshold; /* from so many members on, inactive members pull a group's
                                      messages; 0: all are pushed to */
+    bool erase_messages;          /* of deleted accounts */
     int64_t active_within_ms;     /* what "lately" is; the engine's own */
     void *user;                   /* of the sinks; the engine does not look */
 };
