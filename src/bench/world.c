@@ -198,7 +198,9 @@ static enum err session_row(struct tx *tx, struct bulk *b, int64_t i)
     uint64_t id;
     token_make("fts_", s->arena, &s->tokens[i - s->first], hash);
     return session_create(tx, world_account(b->world, i), hash, STR("bench"), b->now_ms,
-                          b->world->settings.session_life_ms, &id);
+                          (struct session_terms){b->world->settings.session_life_ms,
+                                                 b->world->settings.session_age_ms},
+                          &id);
 }
 
 enum err world_write_sessions(struct world *w, struct db *db, int64_t from, int64_t to,

@@ -34,6 +34,24 @@ bool username_normalize(struct str username, char *out, size_t *len)
     return true;
 }
 
+bool username_is_reserved(struct str username)
+{
+    static const char *const reserved[] = {
+        "abuse",    "account",    "admin",     "administrator", "all",        "anonymous",
+        "api",      "billing",    "channel",   "deleted",       "everyone",   "fantail",
+        "false",    "feed",       "help",      "here",          "hostmaster", "moderator",
+        "nobody",   "noreply",    "null",      "official",      "operator",   "owner",
+        "password", "postmaster", "privacy",   "root",          "security",   "settings",
+        "staff",    "status",     "superuser", "support",       "sysadmin",   "system",
+        "team",     "true",       "undefined", "webmaster",     "www",
+    };
+    for (size_t i = 0; i < COUNT_OF(reserved); i++) {
+        if (str_eq(username, str_of(reserved[i])))
+            return true;
+    }
+    return false;
+}
+
 /* An absent text and an empty one are fine. */
 static enum err check_text(struct tx *tx, struct str text, const char *what, size_t max_chars)
 {

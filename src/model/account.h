@@ -49,6 +49,9 @@ struct account_new {
 
 /* Writes `username` in lower case to `out` (USERNAME_MAX bytes); false when it breaks the rules. */
 bool username_normalize(struct str username, char *out, size_t *len);
+/* Would people take its owner for the operator, or a program for a word of its own? In lower case.
+ */
+bool username_is_reserved(struct str username);
 
 /* ERR_CONFLICT: the username (or external id) is taken. ERR_INVALID with detail: a rule is
  * broken. Emits ACCOUNT_CREATED. */
@@ -127,9 +130,15 @@ struct session {
 void token_make(const char *prefix, struct arena *arena, struct str *token,
                 uint8_t hash[TOKEN_HASH_BYTES]);
 void token_hash(struct str token, uint8_t hash[TOKEN_HASH_BYTES]);
+/* How long a session lives: unused, and at most. */
+struct session_terms {
+    int64_t life_ms, age_ms;
+};
+/* When one that was made then and used now ends, unless it is used again. */
+int64_t session_expires_ms(int64_t made_ms, int64_t used_ms, struct session_terms terms);
 /* beyond SESSIONS_MAX the oldest ends */
 enum err session_create(struct tx *tx, uint64_t account, const uint8_t hash[TOKEN_HASH_BYTES],
-                        struct str label, int64_t now_ms, int64_t life_ms, uint64_t *id);
+                        struct str label, int64_t now_ms, struct session_terms terms, uint64_t *id);
 /* ERR_UNAUTHENTICATED: unknown, expired, or the account is not active. */
 enum err session_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], int64_t now_ms,
                       struct session *out);

@@ -3,8 +3,14 @@
 #include "base/id.h"
 #include "model/account.h"
 
+int64_t session_expires_ms(int64_t made_ms, int64_t used_ms, struct session_terms terms)
+{
+    int64_t unused = used_ms + terms.life_ms, aged = made_ms + terms.age_ms;
+    return unused < aged ? unused : aged;
+}
+
 enum err session_create(struct tx *tx, uint64_t account, const uint8_t hash[TOKEN_HASH_BYTES],
-                        struct str label, int64_t now_ms, int64_t life_ms, uint64_t *id)
+                        struct str label, int64_t now_ms, struct session_terms terms, uint64_t *id)
 {
     int64_t ended = 0;
     TRY(tx_exec(tx,
@@ -28,7 +34,8 @@ enum err session_create(struct tx *tx, uint64_t account, const uint8_t hash[TOKE
                    "VALUES ($1, $2, $3, $4, $5, $6)",
                    DB_ARGS(DB_I64(account), DB_I64(*id),
                            DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES})),
-                           DB_TEXT(label), DB_I64(now_ms), DB_I64(now_ms + life_ms)),
+                           DB_TEXT(label), DB_I64(now_ms),
+                           DB_I64(session_expires_ms(now_ms, now_ms, terms))),
                    NULL);
 }
 

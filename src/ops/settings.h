@@ -47,6 +47,10 @@
       "origins that browsers may call from, comma-separated; * for any")                         \
     X(session_life, "session-life", SPAN, "90d", 60000, INT64_C(315360000000),                   \
       "how long an unused session lives")                                                        \
+    X(session_age, "session-age", SPAN, "365d", 60000, INT64_C(315360000000),                    \
+      "how long a session lives at most, used or not")                                           \
+    X(hsts, "hsts", SPAN, "0", 0, INT64_C(315360000000),                                         \
+      "max-age of Strict-Transport-Security, behind a proxy that ends TLS; 0: not sent")         \
     X(jwt_key, "jwt-key", TEXT, "", 0, 0,                                                        \
       "accept JWTs: a PEM public key file, or a file that holds an HS256 secret")                \
     X(jwt_issuer, "jwt-issuer", TEXT, "", 0, 0, "required iss of accepted JWTs; empty: any")     \

@@ -425,6 +425,15 @@ def _():
         equal(delivery(), "push", "one follower is left")
 
 
+@test("accounts-reserved-usernames-are-for-the-operator")
+def _():
+    for name in ("admin", "Root", "support", "fantail", "everyone", "null", "SECURITY"):
+        check("reserved" in SERVER.anonymous.post("/v1/accounts", {"username": name, "password": PASSWORD}).problem(422)["detail"])
+    SERVER.anonymous.post("/v1/accounts", {"username": "admiral", "password": PASSWORD}).expect(201)
+    SERVER.operator.post("/v1/accounts", {"username": "support", "password": PASSWORD}).expect(201)
+    equal(SERVER.log_in("support").get("/v1/me").json["username"], "support")
+
+
 @test("accounts-an-email-with-a-control-character-is-refused")
 def _():
     ada = SERVER.sign_up("controlled")

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from datetime import datetime
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
@@ -52,6 +53,15 @@ def _():
     me.delete("/v1/sessions/current").problem(401)
     me.get("/v1/feed").problem(401)
     other.get("/v1/me").expect(200)
+
+
+@test("sessions-end-after-session-age-however-often-they-are-used")
+def _():
+    with Server(rate_auth=0, session_life="2h", session_age="1h") as server:
+        me = server.sign_up("ada")
+        one = me.get("/v1/sessions").expect(200).json["items"][0]
+        when = lambda text: datetime.fromisoformat(text.replace("Z", "+00:00"))  # noqa: E731
+        equal(round((when(one["expires_at"]) - when(one["created_at"])).total_seconds()), 3600)
 
 
 @test("sessions-the-list-shows-all-with-the-current-one-marked")

@@ -93,7 +93,7 @@ enum err api_open(struct api *api, char why[200])
         .jwt_key_path = s->jwt_key,
         .jwt_issuer = s->jwt_issuer,
         .jwt_audience = s->jwt_audience,
-        .session_life_ms = s->session_life_ms,
+        .sessions = api_session_terms(api),
     };
     TRY(auth_new(&config, &api->auth, why));
     enum log_level level = LOG_INFO;
@@ -123,6 +123,11 @@ void api_close(struct api *api)
     api->pages = NULL;
     api->dispatcher = NULL;
     api->hot_groups = NULL;
+}
+
+struct session_terms api_session_terms(const struct api *api)
+{
+    return (struct session_terms){api->settings->session_life_ms, api->settings->session_age_ms};
 }
 
 /* ---- for handlers ---- */

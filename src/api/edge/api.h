@@ -86,6 +86,8 @@ void api_start_pools(struct api *api); /* those of MODE_SLOW */
 void api_stop_pools(struct api *api);
 void api_close(struct api *api); /* after the HTTP server, the pools and the db have stopped */
 
+struct session_terms api_session_terms(const struct api *api); /* from the settings */
+
 enum route_mode { MODE_INLINE, MODE_READ, MODE_WRITE, MODE_SLOW };
 /* Who may call it. A route without one does not compile (see ROUTE_ROW in routes.h). */
 enum route_policy { POLICY_ANYONE = 1, POLICY_ACCOUNT, POLICY_ADMIN_READ, POLICY_ADMIN };

@@ -52,7 +52,7 @@ enum err auth_new(const struct auth_config *config, struct auth **out, char why[
     randombytes_buf(a->cache_secret, sizeof a->cache_secret);
     a->cache = auth_cache_new(config->entries_max ? config->entries_max : ENTRIES_DEFAULT);
     a->last_seen =
-        last_seen_new(config->db, config->views, config->clock, config->session_life_ms, MARKS_MAX);
+        last_seen_new(config->db, config->views, config->clock, config->sessions, MARKS_MAX);
     *out = a;
     return OK;
 }

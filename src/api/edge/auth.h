@@ -14,7 +14,7 @@ struct auth_config {
     const char *jwt_key_path; /* "": no JWTs */
     const char *jwt_issuer;   /* "": any */
     const char *jwt_audience; /* "": any */
-    int64_t session_life_ms;
+    struct session_terms sessions;
     size_t entries_max; /* callers remembered; 0: the default */
 };
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/id.h"
 
 enum { SLICE = 256, VIEWED_MAX = 1024, EVERY_MS = 60 * 1000, LOOK_EVERY_MS = 1000 };
 
@@ -19,7 +20,7 @@ struct last_seen {
     struct db *db;
     struct views *views;
     struct clock *clock;
-    int64_t session_life_ms;
+    struct session_terms sessions;
     int64_t due_us; /* the step's own */
     pthread_mutex_t lock;
     size_t count, max;
@@ -28,14 +29,14 @@ struct last_seen {
 };
 
 struct last_seen *last_seen_new(struct db *db, struct views *views, struct clock *clock,
-                                int64_t session_life_ms, size_t marks_max)
+                                struct session_terms sessions, size_t marks_max)
 {
     struct last_seen *s = calloc(1, sizeof *s + marks_max * sizeof(struct mark));
     CHECK(s);
     s->db = db;
     s->views = views;
     s->clock = clock;
-    s->session_life_ms = session_life_ms;
+    s->sessions = sessions;
     s->max = marks_max;
     s->due_us = clock_mono_us(clock) + EVERY_MS * INT64_C(1000);
     pthread_mutex_init(&s->lock, NULL);
@@ -71,7 +72,7 @@ void last_seen_mark(struct last_seen *s, uint64_t account, uint64_t session)
 struct slice {
     const struct mark *marks;
     size_t count;
-    int64_t session_life_ms;
+    struct session_terms sessions;
 };
 
 static enum err write_slice(struct tx *tx, void *arg)
@@ -87,7 +88,8 @@ static enum err write_slice(struct tx *tx, void *arg)
                         "UPDATE sessions SET used_at = $3, expires_at = $4 "
                         "WHERE account_id = $1 AND id = $2 AND used_at < $3",
                         DB_ARGS(DB_I64(m->account), DB_I64(m->session), DB_I64(m->at_ms),
-                                DB_I64(m->at_ms + slice->session_life_ms)),
+                                DB_I64(session_expires_ms(id_time_ms(m->session), m->at_ms,
+                                                          slice->sessions))),
                         NULL);
     }
     return e;
@@ -112,7 +114,7 @@ int64_t last_seen_step(struct last_seen *s)
     pthread_mutex_unlock(&s->lock);
     if (viewed > 0)
         (void)views_apply(s->views, changes, viewed);
-    struct slice slice = {marks, taken, s->session_life_ms};
+    struct slice slice = {marks, taken, s->sessions};
     if (taken > 0)
         (void)db_write(s->db, write_slice, &slice, NULL);
     if (more)

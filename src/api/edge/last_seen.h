@@ -4,13 +4,14 @@
 #pragma once
 
 #include "base/clock.h"
+#include "model/account.h"
 #include "port/db.h"
 #include "port/views.h"
 
 struct last_seen;
 
 struct last_seen *last_seen_new(struct db *db, struct views *views, struct clock *clock,
-                                int64_t session_life_ms, size_t marks_max);
+                                struct session_terms sessions, size_t marks_max);
 void last_seen_free(struct last_seen *s);
 
 /* `account` (through `session`, 0: none) was here now. Any thread; never blocks for long; dropped

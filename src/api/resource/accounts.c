@@ -33,7 +33,7 @@ static enum err sign_up_tx(struct tx *tx, void *arg)
     uint64_t id, session;
     TRY(account_create(tx, &s->in, &id));
     TRY(session_create(tx, id, s->hash, http_header(c->x, STR("user-agent")), now_ms,
-                       c->api->settings->session_life_ms, &session));
+                       api_session_terms(c->api), &session));
     return account_get(tx, id, &c->x->arena, &s->account);
 }
 
@@ -72,6 +72,8 @@ enum err accounts_create(struct call *c, struct tx *tx)
     if (!username_normalize(s.in.username, name, &name_len))
         return call_fail(c, ERR_INVALID, "username must be %d to %d of a-z 0-9 _ .", USERNAME_MIN,
                          USERNAME_MAX);
+    if (!admin && username_is_reserved((struct str){name, name_len}))
+        return call_fail(c, ERR_INVALID, "username is reserved: choose another one");
     TRY(password_hash(password, &c->x->arena, &s.in.password_hash));
     token_make("fts_", &c->x->arena, &s.token, s.hash);
     TRY(db_write(c->api->db, sign_up_tx, &s, c->detail));

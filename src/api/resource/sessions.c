@@ -66,7 +66,7 @@ static enum err create_session_tx(struct tx *tx, void *arg)
         return e;
     return session_create(tx, l->account.id, l->token_hash,
                           http_header(l->call->x, STR("user-agent")), clock_wall_ms(api->clock),
-                          api->settings->session_life_ms, &id);
+                          api_session_terms(api), &id);
 }
 
 /* A wrong name and a wrong password get the same answer, after the same time, and count alike. */

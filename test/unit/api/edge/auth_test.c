@@ -8,6 +8,7 @@
 
 #include "api/edge/auth.h"
 #include "base/check.h"
+#include "base/id.h"
 #include "store.h"
 
 #define SECRET "0123456789abcdef0123456789abcdef"
@@ -59,7 +60,7 @@ static int begin(void **state)
         .jwt_key_path = key_path,
         .jwt_issuer = "host",
         .jwt_audience = "",
-        .session_life_ms = INT64_C(90) * 24 * 3600 * 1000,
+        .sessions = {INT64_C(90) * 24 * 3600 * 1000, INT64_C(365) * 24 * 3600 * 1000},
         .entries_max = 4096,
     };
     seen_marks = 0;
@@ -95,7 +96,7 @@ static enum err create_person(struct tx *tx, void *arg)
     enum err e = account_create(tx, &account, &p->id);
     if (!e)
         e = session_create(tx, p->id, p->hash, STR("test"), clock_wall_ms(&store.clock.clock),
-                           p->life_ms, &p->session);
+                           (struct session_terms){p->life_ms, INT64_MAX / 2}, &p->session);
     return e;
 }
 
@@ -269,7 +270,7 @@ static enum err log_in_again(struct tx *tx, void *arg)
     uint64_t id;
     token_make("fts_", &arena, &token, hash);
     return session_create(tx, p->id, hash, STR("test"), clock_wall_ms(&store.clock.clock),
-                          p->life_ms, &id);
+                          (struct session_terms){p->life_ms, INT64_MAX / 2}, &id);
 }
 
 static void test_a_session_that_makes_room_ends_at_once(void **state)
@@ -457,6 +458,25 @@ static void test_visits_are_marked_now_and_then_and_written_later(void **state)
     assert_int_equal(seen_marks, 2);
 }
 
+static void test_a_session_in_use_ends_at_its_age(void **state)
+{
+    (void)state;
+    struct person ada = person("ada");
+    struct caller c;
+    const int64_t day_ms = INT64_C(24) * 3600 * 1000;
+    int64_t made_ms = id_time_ms(ada.session);
+    manual_clock_advance(&store.clock, 5000); /* a visit later than the session itself */
+    for (int day = 0; day < 364; day++) {
+        assert_int_equal(call(ada.token, NULL, false, &c), OK);
+        manual_clock_advance(&store.clock, 2 * 60 * 1000);
+        (void)auth_last_seen_step(auth);
+        manual_clock_advance(&store.clock, day_ms - 2 * 60 * 1000);
+    }
+    assert_true(store_number(&store, "SELECT expires_at FROM sessions") == made_ms + 365 * day_ms);
+    manual_clock_advance(&store.clock, day_ms);
+    assert_int_equal(call(ada.token, NULL, false, &c), ERR_UNAUTHENTICATED);
+}
+
 /* ---- many nodes ---- */
 
 static enum err end_elsewhere(struct tx *tx, void *arg)
@@ -540,6 +560,7 @@ int main(void)
         TEST(test_a_jwt_is_remembered_until_it_expires),
         TEST(test_a_jwt_of_a_suspended_account_is_refused),
         TEST(test_visits_are_marked_now_and_then_and_written_later),
+        TEST(test_a_session_in_use_ends_at_its_age),
         TEST(test_a_shared_store_is_asked_again_soon),
         TEST(test_remote_views_hear_of_visits_from_the_step),
     };
