@@ -84,8 +84,12 @@ void http_problem(struct http_exchange *x, int status, const char *title, const 
     json_put(&j, "type", str, STR("about:blank"));
     json_put(&j, "title", str, str_of(title));
     json_put(&j, "status", i64, status);
-    if (detail[0])
-        json_put(&j, "detail", str, str_of(detail));
+    struct str text = str_of(detail);
+    while (
+        !str_is_utf8(text)) /* a detail is cut where its buffer ends, within a character perhaps */
+        text.len--;
+    if (text.len > 0)
+        json_put(&j, "detail", str, text);
     json_object_end(&j);
 }
 
@@ -137,6 +141,9 @@ void answer_render(struct exchange *e, const struct date_line *date, bool keep_a
     CHECK(start);
     char *to = put_status_line(start, x->status);
     to = put(to, (struct str){date->text, DATE_LINE_LEN});
+    to = put(to, STR("X-Content-Type-Options: nosniff\r\n"));
+    if (x->no_store)
+        to = put(to, STR("Cache-Control: no-store\r\n"));
     if (!bodiless) {
         if (body_len > 0) {
             to = put(to, STR("Content-Type: "));

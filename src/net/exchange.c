@@ -85,7 +85,7 @@ void exchange_present(struct exchange *e, struct str peer, bool control, unsigne
     x->loop = loop_index;
     x->status = 200;
     x->content_type = STR("application/json");
-    x->close = false;
+    x->close = x->no_store = false;
     x->user = NULL;
     x->complete = NULL;
 }

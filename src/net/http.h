@@ -68,6 +68,7 @@ struct http_exchange {
     struct buf out;          /* the body */
     struct http_body *kept;  /* sent in its place when `out` is empty; NULL: none */
     bool close;              /* close the connection after the answer */
+    bool no_store;           /* the answer is for this caller alone: no cache may keep it */
 
     struct arena arena;
     void *user;                                /* the handler's */

@@ -3,8 +3,10 @@
 import base64
 import hashlib
 import hmac
+import http.client
 import json
 import os
+import socket
 import sys
 import tempfile
 import threading
@@ -39,6 +41,56 @@ def _():
     check("limit" in ADA.get("/v1/feed?limit=0").problem(400)["detail"])
     ADA.get("/v1/feed?limit=1000").problem(400)
     ADA.get("/v1/feed?limit=x").problem(400)
+
+
+@test("headers-that-decide-who-calls-appear-once-or-the-request-is-400")
+def _():
+    token = f"Authorization: Bearer {ADA.token}\r\n"
+    key, acting = "Idempotency-Key: k\r\n", f"Fantail-Account: {ADA.id}\r\n"
+
+    def send(lines):
+        with socket.create_connection(("127.0.0.1", SERVER.port), timeout=60) as connection:
+            connection.sendall(f"PUT /v1/accounts/{BOB.id}/mute HTTP/1.1\r\n{lines}Content-Length: 0\r\n\r\n".encode())
+            answer = http.client.HTTPResponse(connection)
+            answer.begin()
+            return answer.status, answer.read().decode()
+
+    equal(send("Host: x\r\n" + token + key)[0], 200)
+    for name, lines in (("Authorization", token + token), ("Authorization", token + token.lower().replace("bearer", "Bearer")),
+                        ("Authorization", "authorization: Bearer x\r\n" + token), ("Idempotency-Key", token + key + key),
+                        ("Idempotency-Key", token + key + "idempotency-key:\r\n"),
+                        ("Fantail-Account", token + acting + acting)):
+        status, body = send("Host: x\r\n" + lines)
+        check(status == 400 and name in body, (status, body))
+    for hosts in ("Host: x\r\nHost: x\r\n", "Host: x\r\nhost: y\r\n"):
+        equal(send(hosts + token)[0], 400)
+
+
+@test("answers-say-nosniff-and-personal-ones-no-store")
+def _():
+    ada, anyone = SERVER.log_in("ada"), SERVER.anonymous
+    made = post(ADA).expect(201)
+    answers = {
+        True: [made, ada.get("/v1/feed"), ada.get("/v1/feed"), ada.get("/v1/me"), ada.get("/v1/posts/1"), ada.get("/v1/feed?limit=0"),
+               anyone.post("/v1/sessions", {"username": "ada", "password": PASSWORD}), anyone.post("/v1/sessions", {}),
+               ada.delete("/v1/posts/" + made.json["id"]), SERVER.operator.get("/v1/admin/keys")],
+        False: [anyone.get("/v1/posts/1"), anyone.get("/nowhere"), anyone.get("/docs"), anyone.get("/openapi.json"),
+                anyone.get(f"/v1/accounts/{ADA.id}"), anyone.request("OPTIONS", "/v1/me")],
+    }
+    for personal, several in answers.items():
+        for answer in several:
+            equal(answer.headers.get("x-content-type-options"), "nosniff", answer)
+            equal(answer.headers.get("cache-control"), "no-store" if personal else None, answer)
+            check("strict-transport-security" not in answer.headers)
+
+
+@test("strict-transport-security-is-sent-when-the-operator-says-so")
+def _():
+    with Server(rate_auth=0, hsts="365d") as server:
+        ada = server.sign_up("ada")
+        for answer in (ada.get("/v1/feed"), ada.get("/v1/feed"), ada.get("/v1/posts/1"), server.anonymous.get("/nowhere"),
+                       server.anonymous.get("/docs")):
+            equal(answer.headers.get("strict-transport-security"), "max-age=31536000", answer)
 
 
 @test("405 names what is allowed")

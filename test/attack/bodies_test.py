@@ -56,7 +56,21 @@ def _():
         refused(b'{"a":' * (depth + 1) + b"1" + b"}" * (depth + 1), 400, 413)
     refused(b"[" * 60000)
     refused(b'{"a":' * 12000)
-    ADA.post("/v1/posts", raw=b'{"caption":"deep enough","x":' + b"[" * 31 + b"]" * 31 + b"}", headers=JSON).expect(201)
+    problem = ADA.post("/v1/posts", raw=b'{"caption":"x","deep":' + b"[" * 31 + b"]" * 31 + b"}", headers=JSON).problem(422)
+    check("deep is not a member" in problem["detail"], problem)  # it was read
+    ADA.post("/v1/posts", {"caption": "deep enough"}).expect(201)
+    equal(posts(), ["deep enough"])
+
+
+@test("unknown members are 422 by name, also names that do not fit into the answer")
+def _():
+    for name in ("captoin", "Caption", "", "caption ", "a\nb", "\u00e4" * 300, "x" + "\U0001f600" * 500):
+        problem = ADA.post("/v1/posts", {"caption": "x", name: 1}).problem(422)
+        check(problem["detail"].startswith(name[:19]) and "NewPost" in problem["detail"], problem)
+    ADA.patch("/v1/me", {"displayname": "Ada"}).problem(422)
+    ADA.post("/v1/groups", {"name": "x", "member": []}).problem(422)
+    SERVER.anonymous.post("/v1/sessions", {"username": "ada", "password": "x", "remember": True}).problem(422)
+    SERVER.operator.post("/v1/admin/check", {"repiar": True}).problem(422)
     equal(posts(), ["deep enough"])
 
 

@@ -9,7 +9,8 @@
 #include "net/limits.h"
 #include "ops/overload_guard.h"
 
-enum { BURST_AUTH = 10, BURST = 5 };    /* times the rate */
+enum { BURST_AUTH = 10, BURST = 5 }; /* times the rate */
+enum { SHOWN_NAME_MAX = 80 };
 enum { CLASS_SUBJECT = RATE_NONE + 1 }; /* of limits, beyond the routes' rate classes */
 
 static enum err check_policy(struct request *r)
@@ -162,7 +163,14 @@ static enum err read_body(struct request *r)
         return OK;
     if (!body_type_is_json(type))
         return call_fail(c, ERR_MEDIA_TYPE, "Content-Type must be application/json");
-    return body_parse(c->x->body, &c->body, c->detail, sizeof c->detail);
+    TRY(body_parse(c->x->body, &c->body, c->detail, sizeof c->detail));
+    const char *unknown =
+        body_unknown_member(c->body, c->api->dispatcher->members[c->route - routes]);
+    if (!unknown)
+        return OK;
+    struct str name = str_cut(str_of(unknown), SHOWN_NAME_MAX);
+    return call_fail(c, ERR_INVALID, "%.*s is not a member of %s: remove it, or correct its name",
+                     STR_ARG(name), c->route->request);
 }
 
 enum err request_admit(struct request *r)

@@ -82,3 +82,17 @@ enum err body_parse(struct str raw, json_t **out, char *detail, size_t detail_si
     *out = value;
     return OK;
 }
+
+const char *body_unknown_member(json_t *body, const json_t *members)
+{
+    const char *name;
+    json_t *value;
+    if (!members)
+        return NULL;
+    json_object_foreach(body, name, value)
+    {
+        if (!json_object_get(members, name))
+            return name;
+    }
+    return NULL;
+}

@@ -13,9 +13,12 @@
 
 enum { TRACE_MAX = 64 };
 
-/* The caller is known: on the loop, or on a blocking thread when truth had to be asked. */
+/* The caller is known: on the loop, or on a blocking thread when truth had to be asked. What a
+ * caller gets as somebody, and what holds a token, is not for a cache. */
 static void proceed(struct request *r)
 {
+    const struct caller *caller = &r->call.caller;
+    r->call.x->no_store = caller->account || caller->scopes || r->call.route->rate == RATE_AUTH;
     enum err e = request_admit(r);
     if (!e && !r->forwarded && forward_is_needed(r->call.api, r->call.route)) {
         request_pass_on(r);
@@ -92,30 +95,34 @@ static bool is_trace(struct str s)
     return true;
 }
 
-/* One walk over the headers; of two with one name the first counts. */
+/* One walk over the headers; of two with one name the first counts, unless there may be one only:
+ * a proxy could have looked at the other one. The request reader refuses a second Host. */
 static void read_headers(const struct http_exchange *x, struct known_headers *out)
 {
     const struct {
         struct str name;
         struct str *value;
+        const char *once; /* its name for people; NULL: it may appear again */
     } known[] = {
-        {STR("authorization"), &out->authorization},
-        {STR("fantail-account"), &out->acting},
-        {STR("origin"), &out->origin},
-        {STR("access-control-request-method"), &out->preflight_method},
-        {STR("content-type"), &out->content_type},
-        {STR("idempotency-key"), &out->idempotency_key},
-        {STR("traceparent"), &out->traceparent},
-        {STR("fantail-forwarded"), &out->forwarded},
+        {STR("authorization"), &out->authorization, "Authorization"},
+        {STR("fantail-account"), &out->acting, "Fantail-Account"},
+        {STR("origin"), &out->origin, NULL},
+        {STR("access-control-request-method"), &out->preflight_method, NULL},
+        {STR("content-type"), &out->content_type, NULL},
+        {STR("idempotency-key"), &out->idempotency_key, "Idempotency-Key"},
+        {STR("traceparent"), &out->traceparent, NULL},
+        {STR("fantail-forwarded"), &out->forwarded, NULL},
     };
     for (size_t i = 0; i < x->header_count; i++) {
         const struct http_header *h = &x->headers[i];
         for (size_t k = 0; k < COUNT_OF(known); k++) {
-            if (h->name.len == known[k].name.len && !known[k].value->ptr &&
-                str_eq_nocase(h->name, known[k].name)) {
+            if (h->name.len != known[k].name.len || !str_eq_nocase(h->name, known[k].name))
+                continue;
+            if (!known[k].value->ptr)
                 *known[k].value = h->value.ptr ? h->value : STR("");
-                break;
-            }
+            else if (known[k].once)
+                out->twice = known[k].once;
+            break;
         }
     }
     if (!is_trace(out->traceparent))
@@ -144,6 +151,14 @@ void api_handle(void *ctx, struct http_exchange *x)
     r->on_loop = true;
     read_headers(x, &r->headers);
     cors_add_headers(api->settings->cors_origins, r->headers.origin, x);
+    if (api->settings->hsts_ms > 0)
+        buf_printf(&x->head, "Strict-Transport-Security: max-age=%lld\r\n",
+                   (long long)(api->settings->hsts_ms / 1000));
+    if (r->headers.twice) {
+        request_finish(r, call_fail(&r->call, ERR_BAD_INPUT, "%s appears more than once: send one",
+                                    r->headers.twice));
+        return;
+    }
     struct route_match match;
     if (!routes_match(x->method, x->path, &match)) {
         request_finish(r, ERR_NOT_FOUND);

@@ -206,8 +206,12 @@ static json_t *paths(void)
 static json_t *shapes(void)
 {
     json_t *all = json_object();
-    for (size_t i = 0; i < schema_count; i++)
-        json_object_set_new(all, schemas[i].name, schema_read(schemas[i].shape));
+    for (size_t i = 0; i < schema_count; i++) {
+        json_t *schema = schema_read(schemas[i].shape);
+        if (schemas[i].example && json_object_get(schema, "properties")) /* of a request */
+            json_object_set_new(schema, "additionalProperties", json_false());
+        json_object_set_new(all, schemas[i].name, schema);
+    }
     struct buf numbers;
     struct json_out j;
     buf_init(&numbers, 0);

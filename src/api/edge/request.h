@@ -16,6 +16,7 @@
 struct known_headers {
     struct str authorization, acting, origin, preflight_method, content_type, idempotency_key,
         traceparent, forwarded;
+    const char *twice; /* a header that must not appear more than once, and does; NULL: none */
 };
 
 struct request {

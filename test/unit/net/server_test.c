@@ -191,7 +191,8 @@ static void head_has_no_body_but_its_length(void **state)
                      "HTTP/1.1\r\nHost: h\r\n\r\n"));
     assert_true(raw_read_answer(fd, &b, true));
     assert_int_equal(strncmp(b.ptr, "HTTP/1.1 204 No Content\r\n", 25), 0);
-    assert_null(strstr(b.ptr, "Content-"));
+    assert_null(strstr(b.ptr, "\r\nContent-"));
+    assert_non_null(strstr(b.ptr, "\r\nX-Content-Type-Options: nosniff\r\n"));
     assert_true(raw_read_answer(fd, &b, false));
     assert_int_equal(strncmp(b.ptr, "HTTP/1.1 404 Not Found\r\n", 24), 0);
     assert_non_null(strstr(b.ptr, "\r\nContent-Length: 0\r\n"));
