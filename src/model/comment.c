@@ -1,13 +1,22 @@
 /* Comments under posts.
  *
  * A comment is deleted softly and stops counting in the same transaction. The counter counts
- * everyone's; a list leaves out those whose authors are hidden or in a block with the reader. */
+ * everyone's. The post's author sees every comment and may delete it; a list leaves out for all
+ * others those by people whom the post's author blocks, and those by people in a block with the
+ * reader. Comments of hidden accounts are shown to no one. */
 #include "base/id.h"
 #include "model/account.h"
 #include "model/follow.h"
 #include "model/mention.h"
 #include "model/post.h"
 #include "model/text.h"
+
+/* Is comment c, by account a under post p, shown to $2? */
+#define SHOWN                                                                                      \
+    "c.deleted_at IS NULL AND a.state = 0 AND (p.author_id = $2 OR (NOT EXISTS (SELECT 1 FROM "    \
+    "blocks WHERE blocker_id = p.author_id AND blocked_id = a.id) AND NOT EXISTS (SELECT 1 FROM "  \
+    "blocks WHERE blocker_id = $2 AND blocked_id = a.id) AND NOT EXISTS (SELECT 1 FROM blocks "    \
+    "WHERE blocker_id = a.id AND blocked_id = $2))) "
 
 /* Is the post there for this person? The same answer as reading it. */
 static enum err check_post(struct tx *tx, uint64_t post, uint64_t viewer)
@@ -61,14 +70,11 @@ enum err comment_create(struct tx *tx, uint64_t id, uint64_t post, uint64_t auth
 enum err comment_get(struct tx *tx, uint64_t id, uint64_t viewer, struct arena *arena,
                      struct comment *out)
 {
-    struct db_rows rows =
-        tx_rows(tx,
-                "SELECT c.post_id, c.body, " ACCOUNT_CARD_COLUMNS " "
-                "FROM comments c JOIN accounts a ON a.id = c.author_id "
-                "WHERE c.id = $1 AND c.deleted_at IS NULL AND a.state = 0 "
-                "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $2 AND blocked_id = a.id) "
-                "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $2)",
-                DB_ARGS(DB_I64(id), DB_I64(viewer)));
+    struct db_rows rows = tx_rows(tx,
+                                  "SELECT c.post_id, c.body, " ACCOUNT_CARD_COLUMNS " "
+                                  "FROM comments c JOIN accounts a ON a.id = c.author_id "
+                                  "JOIN posts p ON p.id = c.post_id WHERE c.id = $1 AND " SHOWN,
+                                  DB_ARGS(DB_I64(id), DB_I64(viewer)));
     bool found = db_next(&rows);
     if (found) {
         *out = (struct comment){
@@ -89,9 +95,7 @@ enum err comment_list(struct tx *tx, uint64_t post, uint64_t viewer, uint64_t af
         tx_rows(tx,
                 "SELECT c.id, c.body, " ACCOUNT_CARD_COLUMNS " "
                 "FROM comments c JOIN accounts a ON a.id = c.author_id "
-                "WHERE c.post_id = $1 AND c.id > $3 AND c.deleted_at IS NULL AND a.state = 0 "
-                "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = $2 AND blocked_id = a.id) "
-                "AND NOT EXISTS (SELECT 1 FROM blocks WHERE blocker_id = a.id AND blocked_id = $2) "
+                "JOIN posts p ON p.id = c.post_id WHERE c.post_id = $1 AND c.id > $3 AND " SHOWN
                 "ORDER BY c.id LIMIT $4",
                 DB_ARGS(DB_I64(post), DB_I64(viewer), DB_I64(after), DB_I64(limit)));
     for (; *n < limit && db_next(&rows); (*n)++) {

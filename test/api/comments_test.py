@@ -108,6 +108,23 @@ def _():
     equal(bodies(BOB, post), ["bob", "eve"])
 
 
+@test("comments-of-whom-the-posts-author-blocks-are-shown-to-the-author-alone")
+def _():
+    post = write(ADA)
+    comment = say(EVE, post, "spam").expect(201).json["id"]
+    say(BOB, post, "bob").expect(201)
+    ADA.put(f"/v1/accounts/{EVE.id}/block").expect(200)
+    equal((bodies(ADA, post), bodies(BOB, post), bodies(ANYONE, post)), (["spam", "bob"], ["bob"], ["bob"]))
+    EVE.get(f"/v1/posts/{post}/comments").problem(404)
+    ADA.delete(f"/v1/accounts/{EVE.id}/block").expect(200)
+    equal(bodies(BOB, post), ["spam", "bob"])
+    EVE.put(f"/v1/accounts/{ADA.id}/block").expect(200)  # hides nothing from the post's author
+    equal((bodies(ADA, post), bodies(BOB, post)), (["spam", "bob"], ["spam", "bob"]))
+    ADA.delete("/v1/comments/" + comment).expect(204)
+    equal(bodies(ADA, post), ["bob"])
+    EVE.delete(f"/v1/accounts/{ADA.id}/block").expect(200)
+
+
 @test("comments-survive-kill-9")
 def _():
     with Server(rate_auth=0) as server:
