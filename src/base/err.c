@@ -29,6 +29,17 @@ const char *err_name(enum err e)
     return kinds[row(e)].name;
 }
 
+void err_code(enum err e, char out[ERR_CODE_MAX])
+{
+    const char *name = err_name(e);
+    size_t n = 0;
+    for (; name[n]; n++) {
+        CHECK(n + 1 < ERR_CODE_MAX);
+        out[n] = name[n] == '_' ? '_' : (char)(name[n] - 'A' + 'a');
+    }
+    out[n] = '\0';
+}
+
 const char *err_title(enum err e)
 {
     return kinds[row(e)].title;

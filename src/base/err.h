@@ -78,6 +78,9 @@ void err_cause_set(const char *words); /* cut to fit; "" leaves what is there */
 const char *err_cause(void);
 
 const char *err_name(enum err e); /* "NOT_FOUND" */
+/* "not_found": the name as programs outside know it. */
+enum { ERR_CODE_MAX = 32 };
+void err_code(enum err e, char out[ERR_CODE_MAX]);
 const char *err_title(enum err e);
 int err_http_status(enum err e);
 enum err_class err_class(enum err e);

@@ -2,6 +2,7 @@
  * beforehand: this runs for every request. */
 #include "net/exchange.h"
 
+#include <stdio.h>
 #include <time.h>
 
 #include "base/check.h"
@@ -72,8 +73,11 @@ void date_line_update(struct date_line *d, int64_t wall_second)
     }
 }
 
-void http_problem(struct http_exchange *x, int status, const char *title, const char *detail)
+void http_problem(struct http_exchange *x, int status, const char *code, const char *title,
+                  const char *detail)
 {
+    char type[64];
+    snprintf(type, sizeof type, "/docs#problem-%s", code);
     x->status = status;
     x->content_type = STR("application/problem+json");
     buf_clear(&x->out);
@@ -81,7 +85,8 @@ void http_problem(struct http_exchange *x, int status, const char *title, const 
     struct json_out j;
     json_out_init(&j, &x->out);
     json_object_begin(&j);
-    json_put(&j, "type", str, STR("about:blank"));
+    json_put(&j, "type", str, str_of(type));
+    json_put(&j, "code", str, str_of(code));
     json_put(&j, "title", str, str_of(title));
     json_put(&j, "status", i64, status);
     struct str text = str_of(detail);
@@ -95,8 +100,15 @@ void http_problem(struct http_exchange *x, int status, const char *title, const 
 
 void answer_problem(struct http_exchange *x, int status, const char *detail)
 {
+    char code[ERR_CODE_MAX] = HTTP_PROBLEM_CODE;
+    for (int e = 1; e < ERR_COUNT; e++) {
+        if (err_http_status((enum err)e) == status) {
+            err_code((enum err)e, code); /* the first of them is the plain one */
+            break;
+        }
+    }
     buf_clear(&x->head);
-    http_problem(x, status, reason_of(status), detail);
+    http_problem(x, status, code, reason_of(status), detail);
 }
 
 static char *put(char *to, struct str s)

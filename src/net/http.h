@@ -123,9 +123,11 @@ struct str http_header(const struct http_exchange *x, struct str name);
 /* Adds an answer header. Values must not hold CR or LF: such a call is our bug and CHECKed. */
 void http_add_header(struct http_exchange *x, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Makes application/problem+json of the answer: {"type":"about:blank","title","status","detail"}. A
- * detail of "" is left out. */
-void http_problem(struct http_exchange *x, int status, const char *title, const char *detail);
+/* Makes application/problem+json of the answer:
+ * {"type":"/docs#problem-CODE","code","title","status", "detail"}. A detail of "" is left out. */
+void http_problem(struct http_exchange *x, int status, const char *code, const char *title,
+                  const char *detail);
+#define HTTP_PROBLEM_CODE "http_error" /* of what HTTP alone refuses, with a status of its own */
 /* The decoded value of a query parameter in the exchange's arena. False: absent. ERR_BAD_INPUT
  * shows as a value with ptr NULL. */
 bool http_query(struct http_exchange *x, struct str name, struct str *value);

@@ -33,7 +33,7 @@ def post(client, caption="hello", **more):
 
 @test("problems are problem+json with type, title, status and a detail that helps")
 def _():
-    equal(SERVER.anonymous.get("/nowhere").problem(404)["type"], "about:blank")
+    equal(SERVER.anonymous.get("/nowhere").problem(404)["code"], "not_found")
     SERVER.anonymous.get("/v1/posts/abc").problem(404)
     SERVER.anonymous.get("/v1/posts/1/").problem(404)
     SERVER.anonymous.get("/v1/feed").problem(401)
@@ -91,6 +91,17 @@ def _():
         for answer in (ada.get("/v1/feed"), ada.get("/v1/feed"), ada.get("/v1/posts/1"), server.anonymous.get("/nowhere"),
                        server.anonymous.get("/docs")):
             equal(answer.headers.get("strict-transport-security"), "max-age=31536000", answer)
+
+
+@test("problems-have-a-code-and-a-type-that-leads-to-a-page")
+def _():
+    page = SERVER.anonymous.get("/docs").expect(200).text
+    found = {SERVER.anonymous.get("/nowhere").problem(404)["code"], SERVER.anonymous.get("/v1/me").problem(401)["code"],
+             SERVER.anonymous.post("/v1/feed").problem(405)["code"], post(ADA, "").problem(422)["code"],
+             ADA.get("/v1/feed?limit=0").problem(400)["code"]}
+    equal(found, {"not_found", "unauthenticated", "method", "invalid", "bad_input"})
+    for code in found:
+        check(f'id="problem-{code}"' in page, code)
 
 
 @test("405 names what is allowed")

@@ -100,7 +100,8 @@ class Answer:
         if kind != "application/problem+json":
             raise AssertionError(f"{self.request}: {status} came as {kind!r}, not as problem+json")
         problem = self.json
-        if problem.get("status") != status or not problem.get("title") or "type" not in problem:
+        if problem.get("status") != status or not problem.get("title") or not problem.get("code") \
+                or problem.get("type") != "/docs#problem-" + problem["code"]:
             raise AssertionError(f"{self.request}: malformed problem {problem}")
         return problem
 

@@ -15,7 +15,9 @@ void problem_write(struct http_exchange *x, enum err kind, const char *detail)
     /* What went wrong inside is for the log, not for the peer; why the overload guard holds is for
      * both. */
     bool shown = status < 500 || kind == ERR_OVERLOAD_GUARD;
-    http_problem(x, status, err_title(kind), shown ? detail : "");
+    char code[ERR_CODE_MAX];
+    err_code(kind, code);
+    http_problem(x, status, code, err_title(kind), shown ? detail : "");
 }
 
 static void add_problem_headers(struct request *r, enum err kind)

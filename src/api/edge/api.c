@@ -279,16 +279,17 @@ static uint32_t list_of(const struct call *c)
     return cursor_list(c->route->name, c->params[0]);
 }
 
-enum err call_page(struct call *c, size_t default_limit, size_t max_limit, size_t *limit,
-                   uint64_t *position)
+enum err call_page(struct call *c, size_t room, size_t *limit, uint64_t *position)
 {
+    const struct route_page *page = &c->route->page;
     struct str text;
-    *limit = default_limit;
+    CHECK(page->most <= room);
+    *limit = page->usual;
     *position = UINT64_MAX;
     if (http_query(c->x, STR("limit"), &text)) {
         uint64_t n = 0;
-        if (!text.ptr || !str_parse_u64(text, &n) || n < 1 || n > max_limit)
-            return call_fail(c, ERR_BAD_INPUT, "limit must be a number from 1 to %zu", max_limit);
+        if (!text.ptr || !str_parse_u64(text, &n) || n < 1 || n > page->most)
+            return call_fail(c, ERR_BAD_INPUT, "limit must be a number from 1 to %zu", page->most);
         *limit = (size_t)n;
     }
     if (http_query(c->x, STR("cursor"), &text)) {

@@ -12,7 +12,7 @@
  *           and every write waits for it: it does nothing else
  *   SLOW    on a thread of its kind (enum slow_pool), tx NULL: does its own db_read/db_write
  * Handlers fill c->json (an object or array written into x->out) and c->status. An error return
- * becomes application/problem+json: {"type","title","status","detail"}. */
+ * becomes application/problem+json: {"type","code","title","status","detail"}. */
 #pragma once
 
 #include <jansson.h>
@@ -159,10 +159,10 @@ enum err call_body_id(struct call *c, const char *name, uint64_t *out); /* "0" l
 enum err call_body_ids(struct call *c, const char *name, size_t max, const uint64_t **ids,
                        size_t *n);
 
-/* ?limit= (1 … max, else ERR_BAD_INPUT) and ?cursor= (checked: our MAC, this caller, this very
- * list). Without a cursor *position is UINT64_MAX: the beginning. */
-enum err call_page(struct call *c, size_t default_limit, size_t max_limit, size_t *limit,
-                   uint64_t *position);
+/* ?limit= (1 … the most of the route's row, else ERR_BAD_INPUT) and ?cursor= (checked: our MAC,
+ * this caller, this very list). Without a cursor *position is UINT64_MAX: the beginning. `room`:
+ * how many the handler can take, no fewer than the row says. */
+enum err call_page(struct call *c, size_t room, size_t *limit, uint64_t *position);
 /* Ends {"items":[…],"next_cursor":…} and adds the Link header; position 0: no more. */
 void call_list_begin(struct call *c);
 void call_list_end(struct call *c, uint64_t next_position);

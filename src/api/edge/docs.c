@@ -29,7 +29,7 @@ static void put_escaped(struct buf *out, struct str text)
 static void put_parameters(struct buf *out, const struct route *r)
 {
     struct str rest = str_of(r->query), one;
-    bool any = rest.len > 0 || (r->flags & ROUTE_PAGED);
+    bool any = rest.len > 0 || r->page.most;
     if (!any)
         return;
     put(out, "<dt>Query</dt><dd>");
@@ -40,9 +40,11 @@ static void put_parameters(struct buf *out, const struct route *r)
         put_escaped(out, one);
         put(out, "<br>");
     }
-    if (r->flags & ROUTE_PAGED)
-        put(out, "<code>limit</code> items a page<br>"
-                 "<code>cursor</code> <code>next_cursor</code> of the page before");
+    if (r->page.most)
+        buf_printf(out,
+                   "<code>limit</code> items a page: %zu unless given, at most %zu<br>"
+                   "<code>cursor</code> <code>next_cursor</code> of the page before",
+                   r->page.usual, r->page.most);
     put(out, "</dd>");
 }
 
@@ -139,6 +141,19 @@ static size_t put_section(struct buf *out, struct str section)
     return shown;
 }
 
+/* What the types of problems lead to. */
+static void put_problems(struct buf *out)
+{
+    for (int e = 1; e < ERR_COUNT; e++) {
+        char code[ERR_CODE_MAX];
+        err_code((enum err)e, code);
+        buf_printf(out, "<dt id=\"problem-%s\">%s</dt><dd>%d: %s</dd>\n", code, code,
+                   err_http_status((enum err)e), err_title((enum err)e));
+    }
+    put(out, "<dt id=\"problem-" HTTP_PROBLEM_CODE "\">" HTTP_PROBLEM_CODE "</dt>"
+             "<dd>what HTTP itself refuses, by the status</dd>\n");
+}
+
 void docs_render(struct buf *out)
 {
     const char *at = docs_page, *mark;
@@ -151,6 +166,8 @@ void docs_render(struct buf *out)
         CHECK(str_split(&rest, ' ', &word));
         if (str_eq(word, STR("version")))
             put(out, FANTAIL_VERSION);
+        else if (str_eq(word, STR("problems")))
+            put_problems(out);
         else
             shown += put_section(out, rest);
         at += 3;
@@ -164,8 +181,7 @@ enum err docs_show(struct call *c, struct tx *tx)
     (void)tx;
     c->x->content_type = STR("text/html; charset=utf-8");
     buf_str(&c->x->head,
-            STR("Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n"
-                "X-Content-Type-Options: nosniff\r\n"));
+            STR("Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\n"));
     buf_str(&c->x->out, buf_view(&c->api->dispatcher->docs));
     return OK;
 }

@@ -14,6 +14,7 @@
     enum err name(struct call *const *calls, size_t n, struct tx *tx, bool *taken);
 #define REPEAT(name) enum err name(struct call *c, struct tx *tx);
 #define LIMIT(name)  extern const struct route_limit name;
+#define PAGE(usual, most)
 #define STEP(name)                                                                                 \
     void name(struct call **calls, size_t n, void (*done)(struct call * c, enum err e));
 #include "api/edge/routes.def"
@@ -24,6 +25,7 @@
 #undef TOGETHER
 #undef REPEAT
 #undef LIMIT
+#undef PAGE
 #undef STEP
 
 /* accounts.c: {"account":…,"token":…}, 201: the answer of signing up and logging in. */

@@ -34,7 +34,7 @@ static bool may_answer(const struct route *r, enum err kind)
     bool tokens = !(r->flags & ROUTE_TOKENLESS);
     switch (kind) {
     case ERR_BAD_INPUT:
-        return body || (r->flags & (ROUTE_PAGED | ROUTE_KEYED)) || r->query[0];
+        return body || r->page.most || (r->flags & ROUTE_KEYED) || r->query[0];
     case ERR_UNAUTHENTICATED:
         return tokens || r->rate == RATE_AUTH;
     case ERR_FORBIDDEN:
@@ -101,9 +101,11 @@ static json_t *parameters_of(const struct route *r)
         CHECK(str_split(&one, '=', &name));
         add_parameter(list, name, "query", "{'type':'string'}", one);
     }
-    if (r->flags & ROUTE_PAGED) {
-        add_parameter(list, STR("limit"), "query", "{'type':'integer','minimum':1,'maximum':200}",
-                      STR("items a page; each list has its own default and maximum"));
+    if (r->page.most) {
+        char limit[100];
+        snprintf(limit, sizeof limit, "{'type':'integer','minimum':1,'maximum':%zu,'default':%zu}",
+                 r->page.most, r->page.usual);
+        add_parameter(list, STR("limit"), "query", limit, STR("items a page"));
         add_parameter(list, STR("cursor"), "query", "{'type':'string'}",
                       STR("next_cursor of the page before"));
     }

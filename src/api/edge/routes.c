@@ -12,28 +12,30 @@
 #include "api/edge/handlers.h"
 #include "base/check.h"
 #include "base/id.h"
+#include "model/feed.h"
+#include "model/inbox.h"
 
 /* The table's short words. */
-#define KEYED          ROUTE_KEYED
-#define BODY_OPTIONAL  ROUTE_BODY_OPTIONAL
-#define NDJSON         ROUTE_NDJSON
-#define PAGED          ROUTE_PAGED
-#define NO_TOKEN       ROUTE_TOKENLESS
-#define CONTROL        ROUTE_CONTROL
-#define GROWS          ROUTE_GROWS
-#define BULK           ROUTE_BULK
-#define LEADER         ROUTE_AT_LEADER
-#define CONFLICTS      ROUTE_CONFLICTS
-#define MAY_BE_GONE    ROUTE_MAY_BE_GONE
-#define EITHER         ROUTE_EITHER
-#define ROUTE          ROUTE_ROW
-#define PREPARE(name)  .prepare = (name),
-#define RENDER(name)   .render = (name),
-#define FIRST(name)    .first_statement = (name),
-#define TOGETHER(name) .together = (name),
-#define REPEAT(name)   .repeat = (name),
-#define LIMIT(name)    .limit = &(name),
-#define STEP(name)     .in_step = (name),
+#define KEYED               ROUTE_KEYED
+#define BODY_OPTIONAL       ROUTE_BODY_OPTIONAL
+#define NDJSON              ROUTE_NDJSON
+#define NO_TOKEN            ROUTE_TOKENLESS
+#define CONTROL             ROUTE_CONTROL
+#define GROWS               ROUTE_GROWS
+#define BULK                ROUTE_BULK
+#define LEADER              ROUTE_AT_LEADER
+#define CONFLICTS           ROUTE_CONFLICTS
+#define MAY_BE_GONE         ROUTE_MAY_BE_GONE
+#define EITHER              ROUTE_EITHER
+#define ROUTE               ROUTE_ROW
+#define PREPARE(name)       .prepare = (name),
+#define RENDER(name)        .render = (name),
+#define FIRST(name)         .first_statement = (name),
+#define TOGETHER(name)      .together = (name),
+#define REPEAT(name)        .repeat = (name),
+#define LIMIT(name)         .limit = &(name),
+#define PAGE(usual_, most_) .page = {usual_, most_},
+#define STEP(name)          .in_step = (name),
 
 const struct route routes[] = {
 #include "api/edge/routes.def"

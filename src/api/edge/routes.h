@@ -10,7 +10,6 @@ enum route_flag {
     ROUTE_BODY_OPTIONAL = 1, /* the request's JSON object may be left out */
     ROUTE_NDJSON = 2,        /* the body is NDJSON, up to HTTP_BODY_MAX; the handler reads it */
     ROUTE_KEYED = 4,         /* takes Idempotency-Key */
-    ROUTE_PAGED = 8,         /* takes limit and cursor */
     ROUTE_TOKENLESS = 16,    /* ignores Authorization: a stale token must not stop a log-in */
     ROUTE_CONTROL = 32,      /* only through the control socket */
     ROUTE_GROWS = 64,        /* makes the store grow: refused at the overload guard's last level */
@@ -29,6 +28,11 @@ struct route_limit {
     int64_t (*rate)(const struct settings *settings); /* a second; 0: no limit */
     void (*written)(struct api *api, uint64_t id, int64_t took_us);
     void (*refused)(struct api *api);
+};
+
+/* A list that is cut into pages takes limit and cursor. `most` 0: it is none. */
+struct route_page {
+    size_t usual, most; /* items a page: without limit, and at most */
 };
 
 struct route {
@@ -59,6 +63,7 @@ struct route {
      * shows, by the path and c->object, as the caller may see it now. */
     enum err (*repeat)(struct call *c, struct tx *tx);
     const struct route_limit *limit;
+    struct route_page page;
     /* Of INLINE routes over shared views: draws the answers of several calls that wait. Calls
      * `done` once for each; ERR_NEEDS_TRUTH: the handler shall draw this one, and may block. */
     void (*in_step)(struct call **calls, size_t n, void (*done)(struct call *c, enum err e));

@@ -24,7 +24,9 @@
 #define HISTORY "(joined|all) 'what members may read: from their joining on, or all'"
 
 const struct schema schemas[] = {
-    {"Problem", "{type!:text title!:text status!:number detail:text}"},
+    {"Problem",
+     "{type!:text 'a page about the kind of problem' code!:text 'the kind, for programs' "
+     "title!:text status!:number detail:text 'what is wrong here, for people'}"},
     {"AccountBrief", "{id!:id username!:text display_name!:text avatar_url!:text?}"},
     {"Relationship",
      "{following:flag followed_by:flag blocking:flag muting:flag} 'how the caller stands to the "

@@ -5,7 +5,7 @@
 #include "base/id.h"
 #include "model/follow.h"
 
-enum { SEARCH_MAX = 50, SEARCH_DEFAULT = 20, EXPORT_MAX_BYTES = 64 * 1024 * 1024 };
+enum { SEARCH_MAX = 50, EXPORT_MAX_BYTES = 64 * 1024 * 1024 };
 
 void call_signed_in(struct call *c, const struct account *account, struct str token)
 {
@@ -136,7 +136,7 @@ enum err accounts_find(struct call *c, struct tx *tx)
         return call_fail(c, ERR_BAD_INPUT, "username and q are missing: give one of them");
     size_t limit, n = 0;
     uint64_t position;
-    enum err e = call_page(c, SEARCH_DEFAULT, SEARCH_MAX, &limit, &position);
+    enum err e = call_page(c, SEARCH_MAX, &limit, &position);
     if (e)
         return e;
     struct str after = STR("");

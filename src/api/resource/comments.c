@@ -3,7 +3,7 @@
 #include "api/render/render.h"
 #include "model/post.h"
 
-enum { COMMENTS_DEFAULT = 50, COMMENTS_MAX = 200 };
+enum { COMMENTS_MAX = 200 };
 
 struct new_comment {
     struct str body;
@@ -42,7 +42,7 @@ enum err comments_list(struct call *c, struct tx *tx)
     size_t limit, n;
     uint64_t after;
     struct comment found[COMMENTS_MAX];
-    TRY(call_page(c, COMMENTS_DEFAULT, COMMENTS_MAX, &limit, &after));
+    TRY(call_page(c, COMMENTS_MAX, &limit, &after));
     if (after == UINT64_MAX)
         after = 0;
     TRY(comment_list(tx, c->params[0], c->caller.account, after, limit, &c->x->arena, found, &n));

@@ -15,7 +15,6 @@
 #include "base/id.h"
 
 enum {
-    DELIVERIES_LIMIT_DEFAULT = 50,
     DELIVERIES_LIMIT_MAX = 200,
     GROUPS_MAX = 200,
     SLICE_ROWS = 1000,
@@ -91,7 +90,7 @@ enum err deliveries_list(struct call *c, struct tx *tx)
     struct listing l = {.j = &c->json};
     uint64_t below, go_on_below = 0;
     TRY(read_query(c, &filter));
-    TRY(call_page(c, DELIVERIES_LIMIT_DEFAULT, DELIVERIES_LIMIT_MAX, &l.limit, &below));
+    TRY(call_page(c, DELIVERIES_LIMIT_MAX, &l.limit, &below));
     call_list_begin(c);
     TRY(delivery_store_list(tx, &filter, below, l.limit + 1, visit_row, &l, &go_on_below));
     /* a page may have few rows, or none, and not be the last: a rare one is far down */

@@ -28,7 +28,7 @@ static enum err draw_page(struct call *c, struct feed_page *page)
     struct api *api = c->api;
     size_t limit;
     uint64_t below;
-    TRY(call_page(c, FEED_LIMIT_DEFAULT, FEED_LIMIT_MAX, &limit, &below));
+    TRY(call_page(c, FEED_LIMIT_MAX, &limit, &below));
     TRY(feed_draw(api->views, api->cards, c->blocking ? api->db : NULL, c->caller.account, below,
                   limit, DIALECT_V1, &c->x->arena, page));
     draw_items(c, page);
@@ -117,8 +117,7 @@ void feed_show_in_step(struct call **calls, size_t n, void (*done)(struct call *
         struct call *c = calls[i];
         struct step *s = &steps[count];
         uint64_t below;
-        if (call_page(c, FEED_LIMIT_DEFAULT, FEED_LIMIT_MAX, &s->limit, &below) != OK ||
-            below != UINT64_MAX) {
+        if (call_page(c, FEED_LIMIT_MAX, &s->limit, &below) != OK || below != UINT64_MAX) {
             done(c, ERR_NEEDS_TRUTH);
             continue;
         }

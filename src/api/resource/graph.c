@@ -6,7 +6,7 @@
 #include "api/render/render.h"
 #include "model/follow.h"
 
-enum { PEOPLE_DEFAULT = 50, PEOPLE_MAX = 200 };
+enum { PEOPLE_MAX = 200 };
 
 static struct follow_policy policy_now(struct call *c)
 {
@@ -144,7 +144,7 @@ static enum err list_people(struct call *c, struct tx *tx, enum people people)
     struct account account;
     struct relationship relationship;
     struct account_card found[PEOPLE_MAX];
-    TRY(call_page(c, PEOPLE_DEFAULT, PEOPLE_MAX, &limit, &below));
+    TRY(call_page(c, PEOPLE_MAX, &limit, &below));
     TRY(call_find_account(c, tx, id, &account, &relationship));
     if (!relationship.blocking)
         TRY(follow_list(tx, id, people, c->caller.account, below, limit, &c->x->arena, found, &n));

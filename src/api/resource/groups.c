@@ -5,7 +5,7 @@
 #include "model/group.h"
 #include "ops/hot_keys.h"
 
-enum { MEMBERS_DEFAULT = 50, MEMBERS_MAX = 200, INVITATIONS_DEFAULT = 20, INVITATIONS_MAX = 100 };
+enum { MEMBERS_MAX = 200, INVITATIONS_MAX = 100 };
 
 /* ---- groups ---- */
 
@@ -117,7 +117,7 @@ enum err members_list(struct call *c, struct tx *tx)
     size_t limit, n;
     uint64_t after, next;
     struct group_member found[MEMBERS_MAX];
-    TRY(call_page(c, MEMBERS_DEFAULT, MEMBERS_MAX, &limit, &after));
+    TRY(call_page(c, MEMBERS_MAX, &limit, &after));
     if (after == UINT64_MAX)
         after = 0;
     TRY(group_member_list(tx, c->params[0], c->caller.account, after, limit, &c->x->arena, found,
@@ -181,7 +181,7 @@ enum err invitations_list(struct call *c, struct tx *tx)
     size_t limit, n;
     uint64_t below;
     struct group_invitation found[INVITATIONS_MAX];
-    TRY(call_page(c, INVITATIONS_DEFAULT, INVITATIONS_MAX, &limit, &below));
+    TRY(call_page(c, INVITATIONS_MAX, &limit, &below));
     TRY(group_invitation_list(tx, c->caller.account, below, limit, &c->x->arena, found, &n));
     call_list_begin(c);
     for (size_t i = 0; i < n; i++)

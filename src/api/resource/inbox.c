@@ -41,7 +41,7 @@ enum err inbox_show(struct call *c, struct tx *tx)
     bool archived;
     struct arena arena;     /* the request's own lasts until the answer has been read */
     struct inbox_page page; /* mostly empty: clearing it would cost more than reading it */
-    TRY(call_page(c, INBOX_LIMIT_DEFAULT, INBOX_LIMIT_MAX, &limit, &below));
+    TRY(call_page(c, INBOX_LIMIT_MAX, &limit, &below));
     TRY(query_archived(c, &archived));
     arena_init(&arena);
     enum err e = inbox_page_read(c->api->views, c->api->cards, c->blocking ? c->api->db : NULL,

@@ -15,7 +15,6 @@
 #include "pipe/replay.h"
 
 enum {
-    JOBS_LIMIT_DEFAULT = 20,
     JOBS_LIMIT_MAX = 100,
     JOBS_READ = 32,           /* rows at a time; each holds its whole selection */
     JOBS_LOOKED_AT_MAX = 640, /* for a page of one kind */
@@ -75,7 +74,7 @@ static enum err list_jobs(struct call *c, struct tx *tx, enum job_family family)
     struct job *jobs = ARENA_ARRAY(&c->x->arena, struct job, JOBS_READ);
     size_t limit, shown = 0, n = JOBS_READ, looked_at = 0;
     uint64_t below, next = 0;
-    enum err e = call_page(c, JOBS_LIMIT_DEFAULT, JOBS_LIMIT_MAX, &limit, &below);
+    enum err e = call_page(c, JOBS_LIMIT_MAX, &limit, &below);
     if (e)
         return e;
     call_list_begin(c);

@@ -4,7 +4,7 @@
 #include "model/feed.h"
 #include "model/post.h"
 
-enum { LIKES_DEFAULT = 50, LIKES_MAX = 200 };
+enum { LIKES_MAX = 200 };
 
 static int64_t now_ms(struct call *c)
 {
@@ -121,7 +121,7 @@ enum err posts_by_account(struct call *c, struct tx *tx)
     uint64_t below, ids[FEED_LIMIT_MAX + 1];
     struct account account = {0};
     struct relationship relationship;
-    TRY(call_page(c, FEED_LIMIT_DEFAULT, FEED_LIMIT_MAX, &limit, &below));
+    TRY(call_page(c, FEED_LIMIT_MAX, &limit, &below));
     TRY(call_find_account(c, tx, c->params[0], &account, &relationship));
     /* one more than the page, to know whether it is the last */
     if (!relationship.blocking)
@@ -160,7 +160,7 @@ enum err likes_list(struct call *c, struct tx *tx)
     size_t limit, n;
     uint64_t below;
     struct account_card found[LIKES_MAX];
-    TRY(call_page(c, LIKES_DEFAULT, LIKES_MAX, &limit, &below));
+    TRY(call_page(c, LIKES_MAX, &limit, &below));
     TRY(post_likes(tx, c->params[0], c->caller.account, below, limit, &c->x->arena, found, &n));
     call_list_accounts(c, found, n, limit);
     return OK;

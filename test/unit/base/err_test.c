@@ -34,6 +34,9 @@ static void test_known_rows(void **state)
     (void)state;
     assert_int_equal(OK, 0);
     assert_string_equal(err_name(ERR_NOT_FOUND), "NOT_FOUND");
+    char code[ERR_CODE_MAX];
+    err_code(ERR_NOT_FOUND, code);
+    assert_string_equal(code, "not_found");
     assert_int_equal(err_http_status(ERR_NOT_FOUND), 404);
     assert_int_equal(err_class(ERR_UNKNOWN_COMMIT), ERR_CLASS_RECONCILE);
     assert_int_equal(err_class(ERR_OVERLOADED), ERR_CLASS_SHED);

@@ -441,7 +441,8 @@ static void problems_are_json_and_close(void **state)
     assert_non_null(strstr(b.ptr, "\r\nContent-Type: application/problem+json\r\n"));
     assert_non_null(strstr(b.ptr, "\r\nConnection: close\r\n"));
     assert_string_equal(strstr(b.ptr, "\r\n\r\n") + 4,
-                        "{\"type\":\"about:blank\",\"title\":\"Bad Request\",\"status\":400,"
+                        "{\"type\":\"/docs#problem-bad_input\",\"code\":\"bad_input\","
+                        "\"title\":\"Bad Request\",\"status\":400,"
                         "\"detail\":\"a carriage return must be followed by a line feed\"}");
     raw_assert_closed(fd);
     buf_done(&b);

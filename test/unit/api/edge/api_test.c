@@ -47,7 +47,7 @@ static enum err page_of(const char *query, size_t *limit, uint64_t *position)
 {
     x.query = str_of(query);
     c.detail[0] = '\0';
-    return call_page(&c, 20, 100, limit, position);
+    return call_page(&c, 200, limit, position);
 }
 
 static void test_pages_have_bounds(void **state)
@@ -56,12 +56,12 @@ static void test_pages_have_bounds(void **state)
     size_t limit;
     uint64_t position;
     assert_int_equal(page_of("", &limit, &position), OK);
-    assert_true(limit == 20 && position == UINT64_MAX);
+    assert_true(limit == 50 && position == UINT64_MAX);
     assert_int_equal(page_of("limit=1", &limit, &position), OK);
     assert_int_equal(limit, 1);
-    assert_int_equal(page_of("limit=100", &limit, &position), OK);
+    assert_int_equal(page_of("limit=200", &limit, &position), OK);
     const char *bad[] = {
-        "limit=0",  "limit=101", "limit=-1",   "limit=",     "limit=x",
+        "limit=0",  "limit=201", "limit=-1",   "limit=",     "limit=x",
         "limit=1x", "limit=+1",  "limit=%zz",  "limit=1e1",  "limit",
         "cursor=",  "cursor=x",  "cursor=%00", "cursor=%zz", "limit=99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

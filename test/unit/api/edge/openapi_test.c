@@ -93,6 +93,12 @@ static void test_the_page_shows_every_route_and_is_balanced(void **state)
         snprintf(anchor, sizeof anchor, "<details id=\"%s\">", routes[i].name);
         assert_non_null(strstr(page.ptr, anchor));
     }
+    for (int e = 1; e < ERR_COUNT; e++) { /* where the types of problems lead */
+        char code[ERR_CODE_MAX], anchor[100];
+        err_code((enum err)e, code);
+        snprintf(anchor, sizeof anchor, " id=\"problem-%s\">", code);
+        assert_non_null(strstr(page.ptr, anchor));
+    }
     const char *tags[] = {"details", "summary", "div",  "dl", "dt",   "dd",   "pre",   "section",
                           "h2",      "nav",     "main", "p",  "span", "code", "style", "a"};
     for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
