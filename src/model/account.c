@@ -6,6 +6,7 @@
 #include "model/account.h"
 
 #include <ctype.h>
+#include <sodium.h>
 #include <stdio.h>
 
 #include "base/check.h"
@@ -133,7 +134,7 @@ static enum err check_new(struct tx *tx, const struct account_new *in, char name
         return tx_fail(tx, ERR_INVALID, "username must be %d to %d of a-z 0-9 _ .", USERNAME_MIN,
                        USERNAME_MAX);
     TRY(check_profile(tx, in->display_name, in->bio, in->avatar_url, in->email));
-    return check_text(tx, in->external_id, "external id", 255);
+    return check_text(tx, in->external_id, "external id", EXTERNAL_ID_MAX);
 }
 
 enum err account_create(struct tx *tx, const struct account_new *in, uint64_t *id)
@@ -296,6 +297,63 @@ enum err account_suspend(struct tx *tx, uint64_t id, bool suspended)
                            .actor = id});
 }
 
+/* What stays of an external id whose account was deleted: '~' and a hash under the store's own
+ * secret, so that the hash tells nothing to who has it alone. */
+enum { DELETED_HASH_BYTES = 16, DELETED_TEXT = 1 + 2 * DELETED_HASH_BYTES };
+
+static enum err hash_deleted(struct tx *tx, struct str external_id, char out[DELETED_TEXT])
+{
+    uint8_t key[crypto_generichash_KEYBYTES_MAX] = {0}, hash[DELETED_HASH_BYTES];
+    struct db_rows rows = tx_rows(tx, "SELECT value FROM meta WHERE name = 'secret'", DB_NO_ARGS);
+    if (db_next(&rows)) {
+        struct str secret = db_text(&rows, 0);
+        memcpy(key, secret.ptr, secret.len < sizeof key ? secret.len : sizeof key);
+    }
+    TRY(db_rows_done(&rows));
+    crypto_generichash(hash, sizeof hash, (const uint8_t *)external_id.ptr, external_id.len, key,
+                       sizeof key);
+    out[0] = '~';
+    str_hex(hash, sizeof hash, out + 1);
+    return OK;
+}
+
+enum err account_return(struct tx *tx, struct str external_id, bool allowed)
+{
+    char text[DELETED_TEXT];
+    uint64_t deleted;
+    TRY(hash_deleted(tx, external_id, text));
+    struct str hash = {text, sizeof text};
+    enum err e = account_by_external_id(tx, hash, &deleted);
+    if (e)
+        return e == ERR_NOT_FOUND ? OK : e;
+    if (!allowed)
+        return tx_fail(tx, ERR_FORBIDDEN, "this account was deleted");
+    return tx_exec(tx, "UPDATE accounts SET external_id = NULL WHERE id = $1",
+                   DB_ARGS(DB_I64(deleted)), NULL);
+}
+
+/* *out: {NULL, 0}: it has no external id. */
+static enum err deleted_external_id(struct tx *tx, uint64_t id, char text[DELETED_TEXT],
+                                    struct str *out)
+{
+    char external_id[EXTERNAL_ID_MAX * 4];
+    struct str found = {external_id, 0};
+    struct db_rows rows = tx_rows(
+        tx, "SELECT external_id FROM accounts WHERE id = $1 AND state <> 2", DB_ARGS(DB_I64(id)));
+    if (db_next(&rows)) {
+        struct str value = db_text(&rows, 0);
+        found.len = value.len < sizeof external_id ? value.len : sizeof external_id;
+        if (found.len > 0)
+            memcpy(external_id, value.ptr, found.len);
+    }
+    TRY(db_rows_done(&rows));
+    *out = (struct str){NULL, 0};
+    if (found.len == 0)
+        return OK;
+    *out = (struct str){text, DELETED_TEXT};
+    return hash_deleted(tx, found, text);
+}
+
 enum err account_delete(struct tx *tx, uint64_t id)
 {
     /* '~' cannot be part of a username, so the row's new name can never be wanted. */
@@ -303,11 +361,14 @@ enum err account_delete(struct tx *tx, uint64_t id)
     int freed_len = snprintf(freed, sizeof freed, "~%llu", (unsigned long long)id);
     struct str username = {freed, (size_t)freed_len};
     int64_t changed = 0;
+    char hash[DELETED_TEXT];
+    struct str external_id;
+    TRY(deleted_external_id(tx, id, hash, &external_id));
     TRY(tx_exec(tx,
                 "UPDATE accounts SET state = 2, username = $2, display_name = '', "
                 "bio = '', avatar_url = NULL, email = NULL, password_hash = NULL, "
-                "external_id = NULL WHERE id = $1 AND state <> 2",
-                DB_ARGS(DB_I64(id), DB_TEXT(username)), &changed));
+                "external_id = $3 WHERE id = $1 AND state <> 2",
+                DB_ARGS(DB_I64(id), DB_TEXT(username), text_or_none(external_id)), &changed));
     if (changed == 0)
         return tx_fail(tx, ERR_NOT_FOUND, "no such account");
     TRY(tx_exec(tx, "DELETE FROM sessions WHERE account_id = $1", DB_ARGS(DB_I64(id)), NULL));

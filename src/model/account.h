@@ -20,6 +20,7 @@ enum {
     BIO_MAX = 500,
     URL_MAX = 2000,
     EMAIL_MAX = 254,
+    EXTERNAL_ID_MAX = 255,
     TOKEN_BYTES = 32,
     TOKEN_HASH_BYTES = 32,
     SESSIONS_MAX = 100
@@ -66,6 +67,9 @@ enum err account_get(struct tx *tx, uint64_t id, struct arena *arena, struct acc
 enum err account_by_username(struct tx *tx, struct str username, struct arena *arena,
                              struct account *out);
 enum err account_by_external_id(struct tx *tx, struct str external_id, uint64_t *id);
+/* Before an account is made for an external id. ERR_FORBIDDEN: one that had it was deleted, and it
+ * may not return; if it may, the deletion is forgotten. */
+enum err account_return(struct tx *tx, struct str external_id, bool allowed);
 
 /* Only fields with ptr != NULL change; an empty string clears. Emits ACCOUNT_UPDATED. */
 struct account_change {
@@ -77,8 +81,9 @@ enum err account_password_hash(struct tx *tx, uint64_t id, struct arena *arena, 
 /* Ends every session but `keep_session` (0: all). */
 enum err account_set_password(struct tx *tx, uint64_t id, struct str hash, uint64_t keep_session);
 enum err account_suspend(struct tx *tx, uint64_t id, bool suspended); /* idempotent */
-/* Marks it deleted, frees the username, ends its sessions, emits ACCOUNT_DELETED; the purge sink
- * then removes its rows in slices. From this moment no read shows any of it. */
+/* Marks it deleted, frees the username, keeps a hash of the external id (account_return), ends its
+ * sessions, emits ACCOUNT_DELETED; the purge sink then removes its rows in slices. From this moment
+ * no read shows any of it. */
 enum err account_delete(struct tx *tx, uint64_t id);
 /* One bounded slice of that removal (at most `max` rows); *more: call again. Keeps all counters
  * right. */

@@ -52,9 +52,13 @@
     X(hsts, "hsts", SPAN, "0", 0, INT64_C(315360000000),                                         \
       "max-age of Strict-Transport-Security, behind a proxy that ends TLS; 0: not sent")         \
     X(jwt_key, "jwt-key", TEXT, "", 0, 0,                                                        \
-      "accept JWTs: a PEM public key file, or a file that holds an HS256 secret")                \
-    X(jwt_issuer, "jwt-issuer", TEXT, "", 0, 0, "required iss of accepted JWTs; empty: any")     \
-    X(jwt_audience, "jwt-audience", TEXT, "", 0, 0, "required aud of accepted JWTs; empty: any") \
+      "accept JWTs: a file with a PEM public key or a JWKS, or hs256:FILE for a secret")         \
+    X(jwt_issuer, "jwt-issuer", TEXT, "", 0, 0, "required iss of accepted JWTs")                 \
+    X(jwt_audience, "jwt-audience", TEXT, "", 0, 0, "required aud of accepted JWTs")             \
+    X(jwt_waive, "jwt-waive", TEXT, "", 0, 0,                                                    \
+      "claims that are not required of JWTs: iss, aud or both")                                  \
+    X(jwt_return, "jwt-return", SWITCH, "off", 0, 0,                                             \
+      "let the sub of a deleted account sign in again, as a new account")                        \
     X(celebrity_threshold, "celebrity-threshold", NUMBER, "10000", 1, 1000000000,                \
       "followers from which an author's posts are pulled instead of pushed")                     \
     X(celebrity_adaptive, "celebrity-adaptive", SWITCH, "on", 0, 0,                              \

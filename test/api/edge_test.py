@@ -1,8 +1,5 @@
 #!/usr/bin/env python3
 """The edge of the API: problems, methods, CORS, pages, rate limits, idempotency, who calls, what is logged."""
-import base64
-import hashlib
-import hmac
 import http.client
 import json
 import os
@@ -16,6 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from support.crew import together  # noqa: E402
 from support.lanes import LANES  # noqa: E402
 from support.place import is_cluster  # noqa: E402
+from support.jwt import jwt  # noqa: E402
 from support.server import PASSWORD, Server, check, equal, main, test, wait_until  # noqa: E402
 
 ORIGIN = "https://app.example"
@@ -363,22 +361,13 @@ def _():
     check(all("key" not in k for k in listed) and any(k["id"] == key.id and k["revoked_at"] for k in listed))
 
 
-def encode(part):
-    return base64.urlsafe_b64encode(part if isinstance(part, bytes) else json.dumps(part).encode()).rstrip(b"=").decode()
-
-
-def jwt(secret, claims, alg="HS256"):
-    text = encode({"alg": alg, "typ": "JWT"}) + "." + encode(claims)
-    return text + "." + encode(hmac.new(secret, text.encode(), hashlib.sha256).digest())
-
-
 @test("a host product's JWTs are accepted: an account on first sight, the same one afterwards")
 def _():
     secret = b"0123456789abcdef0123456789abcdef"
     with tempfile.NamedTemporaryFile() as key:
         key.write(secret + b"\n")
         key.flush()
-        with Server(jwt_key=key.name, jwt_issuer="host", jwt_audience="fantail", rate_auth=0) as server:
+        with Server(jwt_key="hs256:" + key.name, jwt_issuer="host", jwt_audience="fantail", rate_auth=0) as server:
             claims = {"sub": "host|1", "iss": "host", "aud": ["fantail"], "exp": time.time() + 60,
                       "preferred_username": "Ada", "name": "Ada Lovelace"}
             ada = server.client(jwt(secret, claims))

@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct jwt_key *key;
     char why_not[200];
     if (!key)
-        CHECK(jwt_key_parse(STR(SECRET), &key, why_not) == OK);
+        CHECK(jwt_key_parse(STR(SECRET), true, &key, why_not) == OK);
     struct arena arena;
     arena_init(&arena);
     struct jwt_claims claims;

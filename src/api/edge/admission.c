@@ -137,6 +137,31 @@ static enum err check_overload_guard(struct request *r)
                      why);
 }
 
+enum err api_admit_subject(void *ctx, uint64_t address, char detail[DETAIL_MAX])
+{
+    struct api *api = ctx;
+    const struct settings *s = api->settings;
+    struct limit_state state;
+    if (!s->sign_up) {
+        snprintf(detail, DETAIL_MAX, "sign-up is switched off: ask the operator for an account");
+        return ERR_FORBIDDEN;
+    }
+    if (api->overload_guard && overload_guard_level(api->overload_guard) >= 2) {
+        char why[120] = "";
+        overload_guard_why(api->overload_guard, why);
+        atomic_fetch_add_explicit(&api->dispatcher->guarded, 1, memory_order_relaxed);
+        snprintf(detail, DETAIL_MAX, "%s; try again later", why);
+        return ERR_OVERLOAD_GUARD;
+    }
+    if (limits_take(api->limits, RATE_AUTH, address, s->rate_auth, s->rate_auth * BURST_AUTH,
+                    &state))
+        return OK;
+    atomic_fetch_add_explicit(&api->dispatcher->limited, 1, memory_order_relaxed);
+    snprintf(detail, DETAIL_MAX, "the limit of %lld sign-ups a second is reached",
+             (long long)s->rate_auth);
+    return ERR_RATE_LIMITED;
+}
+
 /* A node that is cut off from its servers begins no writes: whether they count is not for it to
  * say. */
 static enum err check_quarantine(struct request *r)

@@ -12,6 +12,7 @@
 #include "api/edge/forward.h"
 #include "api/edge/guessing.h"
 #include "api/edge/page_cache.h"
+#include "api/edge/request.h"
 #include "api/edge/routes.h"
 #include "api/edge/schemas.h"
 #include "base/check.h"
@@ -105,10 +106,14 @@ enum err api_open(struct api *api, char why[200])
         .db = api->db,
         .views = api->views,
         .clock = api->clock,
-        .jwt_key_path = s->jwt_key,
+        .jwt_key = s->jwt_key,
         .jwt_issuer = s->jwt_issuer,
         .jwt_audience = s->jwt_audience,
         .sessions = api_session_terms(api),
+        .jwt_waive = s->jwt_waive,
+        .jwt_return = s->jwt_return,
+        .admit = api_admit_subject,
+        .admit_ctx = api,
     };
     TRY(auth_new(&config, &api->auth, why));
     enum log_level level = LOG_INFO;

@@ -19,6 +19,7 @@
 #include "api/edge/last_seen.h"
 #include "base/check.h"
 #include "base/id.h"
+#include "base/log.h"
 
 enum {
     ENTRIES_DEFAULT = 1 << 17,
@@ -39,11 +40,28 @@ struct auth {
     _Atomic uint64_t hits, misses, refused;
 };
 
+/* A token that another service got for itself must not open this one. */
+static enum err check_required(const char *value, const char *setting, const char *claim,
+                               const char *waived, char *why)
+{
+    if (value[0] || strstr(waived, claim))
+        return OK;
+    snprintf(why, 200,
+             "jwt-key needs %s, the %s that tokens must have; to accept any, say jwt-waive %s",
+             setting, claim, claim);
+    return ERR_INVALID;
+}
+
 enum err auth_new(const struct auth_config *config, struct auth **out, char why[200])
 {
     struct jwt_key *jwt = NULL;
-    if (config->jwt_key_path[0]) {
-        TRY(jwt_key_load(config->jwt_key_path, &jwt, why));
+    if (config->jwt_key[0]) {
+        TRY(check_required(config->jwt_issuer, "jwt-issuer", "iss", config->jwt_waive, why));
+        TRY(check_required(config->jwt_audience, "jwt-audience", "aud", config->jwt_waive, why));
+        TRY(jwt_key_load(config->jwt_key, &jwt, why));
+        log_info("JWTs are accepted", LOG_CSTR("algorithm", jwt_key_algorithm(jwt)),
+                 LOG_CSTR("issuer", config->jwt_issuer),
+                 LOG_CSTR("audience", config->jwt_audience));
     }
     struct auth *a = calloc(1, sizeof *a);
     CHECK(a);
@@ -279,6 +297,7 @@ static enum err create_subject(struct tx *tx, void *arg)
     enum err e = account_by_external_id(tx, q->claims.subject, &q->entry.caller.account);
     if (e != ERR_NOT_FOUND)
         return e;
+    TRY(account_return(tx, q->claims.subject, q->auth->config.jwt_return));
     uint64_t new_id = id_next(tx->ids);
     char number[ID_TEXT_MAX + 2];
     int len = snprintf(number, sizeof number, "u%llu", (unsigned long long)new_id);
@@ -318,6 +337,8 @@ static enum err resolve_jwt(struct question *q, char *detail)
     e = db_read(a->config.db, read_subject, q, detail);
     if (!e && q->unknown_subject) {
         q->entry.caller = (struct caller){0};
+        if (a->config.admit)
+            TRY(a->config.admit(a->config.admit_ctx, q->cred->address, detail));
         e = db_write(a->config.db, create_subject, q, detail);
         if (e == ERR_INVALID) {
             snprintf(detail, TX_DETAIL_MAX, "the token's sub cannot name an account");

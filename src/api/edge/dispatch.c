@@ -10,6 +10,7 @@
 #include "api/edge/cors.h"
 #include "api/edge/forward.h"
 #include "api/edge/request.h"
+#include "net/limits.h"
 
 enum { TRACE_MAX = 64 };
 
@@ -37,6 +38,8 @@ static void authenticate_task(struct pool_task *task)
     struct request *r = request_of_task(task);
     struct call *c = &r->call;
     enum err e = auth_resolve(c->api->auth, &r->credentials, &c->x->arena, &c->caller, c->detail);
+    if (e == ERR_RATE_LIMITED)
+        http_add_header(c->x, "Retry-After", "1");
     if (e)
         request_finish(r, e);
     else
@@ -76,6 +79,7 @@ static void authenticate(struct request *r)
     } else if (auth_find(c->api->auth, &r->credentials, &c->caller)) {
         proceed(r);
     } else {
+        r->credentials.address = limits_peer_key(c->x->peer);
         request_submit(r, request_readers(r), authenticate_task);
     }
 }

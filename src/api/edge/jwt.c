@@ -1,126 +1,23 @@
 /* JWT verification with OpenSSL 3.
  *
- * The token's "alg" is compared with the one algorithm that the configured key has, and is never
- * used to choose: so neither "none" nor an HS256 signature made with a public key as its secret can
- * pass. The signature is checked before any claim is read; the claims are then held to what RFC
- * 7519 asks, with exp required. */
+ * The token's "alg" is compared with the one algorithm that the key has, and is never used to
+ * choose one; of several keys "kid" alone chooses. So neither "none" nor an HS256 signature made
+ * with a public key as its secret can pass. The signature is checked before any claim is read; the
+ * claims are then held to what RFC 7519 asks, with exp required. */
 #include "api/edge/jwt.h"
 
 #include <jansson.h>
 #include <math.h>
-#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/pem.h>
-#include <openssl/rsa.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "api/edge/body.h"
-#include "base/check.h"
+#include "api/edge/jwt_key.h"
 
-enum { KEY_FILE_MAX = 64 * 1024, ES256_BYTES = 64, HS256_BYTES = 32, RSA_BITS_MIN = 2048 };
-
-enum algorithm { HS256, RS256, ES256 };
-static const char *const algorithm_names[] = {"HS256", "RS256", "ES256"};
-
-struct jwt_key {
-    enum algorithm algorithm;
-    EVP_PKEY *public_key; /* RS256, ES256 */
-    size_t secret_len;
-    uint8_t secret[]; /* HS256 */
-};
-
-/* ---- keys ---- */
-
-static enum err key_from_pem(struct str bytes, struct jwt_key **out, char why[200])
-{
-    BIO *bio = BIO_new_mem_buf(bytes.ptr, (int)bytes.len);
-    EVP_PKEY *pkey = bio ? PEM_read_bio_PUBKEY(bio, NULL, NULL, NULL) : NULL;
-    BIO_free(bio);
-    ERR_clear_error();
-    if (!pkey) {
-        snprintf(why, 200, "the JWT key looks like PEM but holds no public key");
-        return ERR_INVALID;
-    }
-    enum algorithm algorithm;
-    char curve[32] = "";
-    if (EVP_PKEY_is_a(pkey, "RSA") && EVP_PKEY_get_bits(pkey) >= RSA_BITS_MIN) {
-        algorithm = RS256;
-    } else if (EVP_PKEY_is_a(pkey, "EC") &&
-               EVP_PKEY_get_utf8_string_param(pkey, OSSL_PKEY_PARAM_GROUP_NAME, curve, sizeof curve,
-                                              NULL) == 1 &&
-               strcmp(curve, "prime256v1") == 0) {
-        algorithm = ES256;
-    } else {
-        snprintf(why, 200, "the JWT key is neither RSA of %d bits or more nor P-256", RSA_BITS_MIN);
-        EVP_PKEY_free(pkey);
-        return ERR_INVALID;
-    }
-    struct jwt_key *key = calloc(1, sizeof *key);
-    CHECK(key);
-    key->algorithm = algorithm;
-    key->public_key = pkey;
-    *out = key;
-    return OK;
-}
-
-enum err jwt_key_parse(struct str bytes, struct jwt_key **out, char why[200])
-{
-    if (bytes.len > KEY_FILE_MAX) {
-        snprintf(why, 200, "the JWT key is larger than %d bytes", KEY_FILE_MAX);
-        return ERR_INVALID;
-    }
-    if (memmem(bytes.ptr, bytes.len, "-----BEGIN ", 11))
-        return key_from_pem(bytes, out, why);
-    while (bytes.len > 0 && (bytes.ptr[bytes.len - 1] == '\n' || bytes.ptr[bytes.len - 1] == '\r'))
-        bytes.len--;
-    if (bytes.len < JWT_SECRET_MIN) {
-        snprintf(why, 200, "the JWT secret is shorter than %d bytes", JWT_SECRET_MIN);
-        return ERR_INVALID;
-    }
-    struct jwt_key *key = calloc(1, sizeof *key + bytes.len);
-    CHECK(key);
-    key->algorithm = HS256;
-    key->secret_len = bytes.len;
-    memcpy(key->secret, bytes.ptr, bytes.len);
-    *out = key;
-    return OK;
-}
-
-enum err jwt_key_load(const char *path, struct jwt_key **out, char why[200])
-{
-    FILE *file = fopen(path, "re");
-    if (!file) {
-        snprintf(why, 200, "cannot read the JWT key file: %m");
-        return ERR_INVALID;
-    }
-    char *bytes = malloc(KEY_FILE_MAX + 1);
-    CHECK(bytes);
-    size_t n = fread(bytes, 1, KEY_FILE_MAX + 1, file);
-    fclose(file);
-    enum err e = jwt_key_parse((struct str){bytes, n}, out, why);
-    OPENSSL_cleanse(bytes, n);
-    free(bytes);
-    return e;
-}
-
-void jwt_key_free(struct jwt_key *key)
-{
-    if (!key)
-        return;
-    EVP_PKEY_free(key->public_key);
-    OPENSSL_cleanse(key->secret, key->secret_len);
-    free(key);
-}
-
-const char *jwt_key_algorithm(const struct jwt_key *key)
-{
-    return algorithm_names[key->algorithm];
-}
+enum { ES256_BYTES = 64, HS256_BYTES = 32 };
 
 /* ---- the parts of a token ---- */
 
@@ -171,7 +68,7 @@ static json_t *decode_object(struct str text, struct arena *arena)
 
 /* ---- signatures ---- */
 
-static bool hmac_matches(const struct jwt_key *key, struct str text, struct str signature)
+static bool hmac_matches(const struct jwt_one_key *key, struct str text, struct str signature)
 {
     uint8_t mac[HS256_BYTES];
     unsigned mac_len = sizeof mac;
@@ -213,24 +110,38 @@ static bool ecdsa_matches(EVP_PKEY *pkey, struct str text, struct str signature)
     return good;
 }
 
-static bool signature_matches(const struct jwt_key *key, struct str text, struct str signature)
+static bool signature_matches(const struct jwt_one_key *key, struct str text, struct str signature)
 {
     switch (key->algorithm) {
-    case HS256:
+    case JWT_HS256:
         return hmac_matches(key, text, signature);
-    case RS256:
+    case JWT_RS256:
         return key_verifies(key->public_key, text, (const uint8_t *)signature.ptr, signature.len);
-    case ES256:
+    case JWT_ES256:
         return ecdsa_matches(key->public_key, text, signature);
     }
     return false;
 }
 
-static bool header_fits(const struct jwt_key *key, const json_t *header)
+/* The key that the header asks for; NULL: there is none. A token without "kid" fits a single key,
+ * and one with any fits a key without a name. */
+static const struct jwt_one_key *choose_key(const struct jwt_key *keys, const json_t *header)
+{
+    const char *kid = json_string_value(json_object_get(header, "kid"));
+    if (keys->count == 1 && (!kid || !keys->keys[0].id[0]))
+        return &keys->keys[0];
+    for (size_t i = 0; kid && i < keys->count; i++) {
+        if (keys->keys[i].id[0] && strcmp(keys->keys[i].id, kid) == 0)
+            return &keys->keys[i];
+    }
+    return NULL;
+}
+
+static bool header_fits(const struct jwt_one_key *key, const json_t *header)
 {
     const char *alg = json_string_value(json_object_get(header, "alg"));
     /* "crit" names extensions that must be understood; we understand none. */
-    return alg && strcmp(alg, algorithm_names[key->algorithm]) == 0 &&
+    return alg && strcmp(alg, jwt_algorithm_name(key->algorithm)) == 0 &&
            !json_object_get(header, "crit");
 }
 
@@ -296,7 +207,7 @@ static const char *claims_fault(const json_t *claims, const char *issuer, const 
     return NULL;
 }
 
-enum err jwt_verify(const struct jwt_key *key, struct str token, const char *issuer,
+enum err jwt_verify(const struct jwt_key *keys, struct str token, const char *issuer,
                     const char *audience, int64_t now_ms, struct arena *arena,
                     struct jwt_claims *out, const char **why)
 {
@@ -309,8 +220,13 @@ enum err jwt_verify(const struct jwt_key *key, struct str token, const char *iss
     json_t *header = decode_object(parts.header, arena);
     if (!header)
         return ERR_UNAUTHENTICATED;
-    bool fits = header_fits(key, header);
+    const struct jwt_one_key *key = choose_key(keys, header);
+    bool fits = key && header_fits(key, header);
     json_decref(header);
+    if (!key) {
+        *why = "the token names a key (kid) that is not configured";
+        return ERR_UNAUTHENTICATED;
+    }
     if (!fits) {
         *why = "the token's algorithm is not the configured key's";
         return ERR_UNAUTHENTICATED;

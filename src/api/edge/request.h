@@ -48,6 +48,8 @@ static inline struct request *request_of_task(struct pool_task *task)
 /* admission.c. An error is the answer. The first two checks also hold for what is passed on. */
 enum err request_admit(struct request *r);
 enum err request_prepare(struct request *r);
+/* Signing up by JWT: held to what a sign-up by password is held to. `ctx` is struct api. */
+enum err api_admit_subject(void *ctx, uint64_t address, char detail[DETAIL_MAX]);
 /* The write ended: counts it against its route's own limit, or gives the token back. */
 void request_settle_limit(struct request *r, bool written);
 

@@ -16,7 +16,7 @@
 static struct store store;
 static struct auth *auth;
 static struct arena arena;
-static char key_path[100];
+static char key_path[100], key_setting[110];
 
 /* Views that only count marks of the last visit. */
 static int seen_marks;
@@ -53,14 +53,16 @@ static int begin(void **state)
     snprintf(key_path, sizeof key_path, "%s/jwt.key", store.folder);
     FILE *file = fopen(key_path, "w");
     CHECK(file && fputs(SECRET "\n", file) >= 0 && fclose(file) == 0);
+    snprintf(key_setting, sizeof key_setting, "hs256:%s", key_path);
     struct auth_config config = {
         .db = store.db,
         .views = &views,
         .clock = &store.clock.clock,
-        .jwt_key_path = key_path,
+        .jwt_key = key_setting,
         .jwt_issuer = "host",
         .jwt_audience = "",
         .sessions = {INT64_C(90) * 24 * 3600 * 1000, INT64_C(365) * 24 * 3600 * 1000},
+        .jwt_waive = "aud",
         .entries_max = 4096,
     };
     seen_marks = 0;

@@ -107,7 +107,7 @@ static struct jwt_key *key_of(EVP_PKEY *pair, char *pem, size_t size)
     char why[200] = "";
     struct jwt_key *key = NULL;
     size_t n = pem_of(pair, true, pem, size);
-    assert_int_equal(jwt_key_parse((struct str){pem, n}, &key, why), OK);
+    assert_int_equal(jwt_key_parse((struct str){pem, n}, false, &key, why), OK);
     return key;
 }
 
@@ -120,7 +120,7 @@ static int begin(void **state)
     ec_pair = EVP_EC_gen("P-256");
     rs = key_of(rsa_pair, rsa_pem, sizeof rsa_pem);
     es = key_of(ec_pair, pem, sizeof pem);
-    return jwt_key_parse(STR(SECRET "\n"), &hs, why) == OK ? 0 : -1;
+    return jwt_key_parse(STR(SECRET "\n"), true, &hs, why) == OK ? 0 : -1;
 }
 
 static int end(void **state)
@@ -185,7 +185,7 @@ static void test_known_vectors(void **state)
     assert_true(str_base64url_decode(STR("AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-"
                                          "1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow"),
                                      secret, sizeof secret, &n));
-    assert_int_equal(jwt_key_parse((struct str){(char *)secret, n}, &key, why), OK);
+    assert_int_equal(jwt_key_parse((struct str){(char *)secret, n}, true, &key, why), OK);
     struct str token = STR(
         "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9."
         "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0"
@@ -210,7 +210,7 @@ static void test_known_vectors(void **state)
     int len = snprintf(pem, sizeof pem,
                        "-----BEGIN PUBLIC KEY-----\n%.64s\n%s\n-----END PUBLIC KEY-----\n", text,
                        text + 64);
-    assert_int_equal(jwt_key_parse((struct str){pem, (size_t)len}, &key, why), OK);
+    assert_int_equal(jwt_key_parse((struct str){pem, (size_t)len}, false, &key, why), OK);
     token = STR(
         "eyJhbGciOiJFUzI1NiJ9."
         "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0"
@@ -392,23 +392,108 @@ static void test_weak_and_wrong_keys_are_refused(void **state)
     (void)state;
     char why[200], pem[2000];
     struct jwt_key *key = NULL;
-    assert_int_equal(jwt_key_parse(STR("short\n"), &key, why), ERR_INVALID);
-    assert_int_equal(jwt_key_parse(STR("0123456789abcdef0123456789abcde\n\n"), &key, why),
+    assert_int_equal(jwt_key_parse(STR("short\n"), true, &key, why), ERR_INVALID);
+    assert_int_equal(jwt_key_parse(STR("0123456789abcdef0123456789abcde\n\n"), true, &key, why),
                      ERR_INVALID);
     assert_int_equal(
-        jwt_key_parse(STR("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"), &key,
-                      why),
+        jwt_key_parse(STR("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"), false,
+                      &key, why),
         ERR_INVALID);
     EVP_PKEY *weak = EVP_RSA_gen(1024), *curve = EVP_EC_gen("P-384");
     size_t n = pem_of(weak, true, pem, sizeof pem);
-    assert_int_equal(jwt_key_parse((struct str){pem, n}, &key, why), ERR_INVALID);
+    assert_int_equal(jwt_key_parse((struct str){pem, n}, false, &key, why), ERR_INVALID);
     n = pem_of(curve, true, pem, sizeof pem);
-    assert_int_equal(jwt_key_parse((struct str){pem, n}, &key, why), ERR_INVALID);
+    assert_int_equal(jwt_key_parse((struct str){pem, n}, false, &key, why), ERR_INVALID);
     n = pem_of(ec_pair, false, pem, sizeof pem); /* a private key must not end up as a secret */
-    assert_int_equal(jwt_key_parse((struct str){pem, n}, &key, why), ERR_INVALID);
+    assert_int_equal(jwt_key_parse((struct str){pem, n}, false, &key, why), ERR_INVALID);
     EVP_PKEY_free(weak);
     EVP_PKEY_free(curve);
+    /* what is public must not become a secret, and a secret is named as one */
+    assert_int_equal(jwt_key_parse(str_of(rsa_pem), true, &key, why), ERR_INVALID);
+    assert_int_equal(jwt_key_parse(STR("\n {\"keys\":[]} and more than 32 bytes"), true, &key, why),
+                     ERR_INVALID);
+    assert_int_equal(jwt_key_parse(STR(SECRET), false, &key, why), ERR_INVALID);
     assert_int_equal(jwt_key_load("/nonexistent/key", &key, why), ERR_INVALID);
+    assert_null(key);
+}
+
+/* ---- JWKS ---- */
+
+static struct str number_of(EVP_PKEY *pair, const char *param, int bytes)
+{
+    BIGNUM *n = NULL;
+    uint8_t raw[512];
+    assert_int_equal(EVP_PKEY_get_bn_param(pair, param, &n), 1);
+    int len = bytes ? bytes : BN_num_bytes(n);
+    assert_true(BN_bn2binpad(n, raw, len) == len);
+    BN_free(n);
+    return base64url(raw, (size_t)len);
+}
+
+static struct str jwk_of_rsa(const char *id)
+{
+    struct str n = number_of(rsa_pair, "n", 0), e = number_of(rsa_pair, "e", 0);
+    return arena_printf(&arena, "{\"kty\":\"RSA\",\"use\":\"sig\",%s\"n\":\"%.*s\",\"e\":\"%.*s\"}",
+                        id, STR_ARG(n), STR_ARG(e));
+}
+
+static struct str jwk_of_ec(const char *id)
+{
+    struct str x = number_of(ec_pair, "qx", 32), y = number_of(ec_pair, "qy", 32);
+    return arena_printf(&arena,
+                        "{\"kty\":\"EC\",\"crv\":\"P-256\",%s\"x\":\"%.*s\",\"y\":\"%.*s\"}", id,
+                        STR_ARG(x), STR_ARG(y));
+}
+
+static enum err parse_set(struct str first, struct str second, struct jwt_key **out)
+{
+    char why[200];
+    struct str set =
+        arena_printf(&arena, "{\"keys\":[{\"kty\":\"oct\",\"k\":\"AAAA\"}%s%.*s%s%.*s]}",
+                     first.len ? "," : "", STR_ARG(first), second.len ? "," : "", STR_ARG(second));
+    return jwt_key_parse(set, false, out, why);
+}
+
+static void test_keys_of_a_jwks_are_chosen_by_name(void **state)
+{
+    (void)state;
+    struct jwt_key *set = NULL, *one = NULL;
+    assert_int_equal(parse_set(jwk_of_rsa("\"kid\":\"r\","), jwk_of_ec("\"kid\":\"e\","), &set),
+                     OK);
+    assert_string_equal(jwt_key_algorithm(set), "RS256, ES256");
+    assert_string_equal(verify(set, rs_token("{\"alg\":\"RS256\",\"kid\":\"r\"}", GOOD)), "ok");
+    assert_string_equal(verify(set, es_token("{\"alg\":\"ES256\",\"kid\":\"e\"}", GOOD)), "ok");
+    const char *wrong[] = {"{\"alg\":\"RS256\"}", "{\"alg\":\"RS256\",\"kid\":\"e\"}",
+                           "{\"alg\":\"RS256\",\"kid\":\"x\"}", "{\"alg\":\"RS256\",\"kid\":\"\"}",
+                           "{\"alg\":\"ES256\",\"kid\":\"r\"}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_string_not_equal(verify(set, rs_token(wrong[i], GOOD)), "ok");
+    assert_string_not_equal(
+        verify(set, hmac_token(STR("x"), "{\"alg\":\"HS256\",\"kid\":\"r\"}", GOOD)), "ok");
+    /* a single key needs no name, and has to be meant */
+    assert_int_equal(parse_set(jwk_of_ec("\"kid\":\"e\","), STR(""), &one), OK);
+    assert_string_equal(jwt_key_algorithm(one), "ES256");
+    assert_string_equal(verify(one, es_token("{\"alg\":\"ES256\"}", GOOD)), "ok");
+    assert_string_not_equal(verify(one, es_token("{\"alg\":\"ES256\",\"kid\":\"x\"}", GOOD)), "ok");
+    jwt_key_free(set);
+    jwt_key_free(one);
+}
+
+static void test_a_jwks_without_a_usable_key_is_refused(void **state)
+{
+    (void)state;
+    struct jwt_key *key = NULL;
+    char why[200];
+    assert_int_equal(parse_set(STR(""), STR(""), &key), ERR_INVALID);
+    assert_int_equal(
+        parse_set(STR("{\"kty\":\"RSA\",\"n\":\"AQAB\",\"e\":\"AQAB\"}"), STR(""), &key),
+        ERR_INVALID);
+    assert_int_equal(parse_set(STR("{\"kty\":\"RSA\"}"), STR(""), &key), ERR_INVALID);
+    assert_int_equal(parse_set(STR("{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AA\",\"y\":\"AA\"}"),
+                               STR(""), &key),
+                     ERR_INVALID);
+    assert_int_equal(jwt_key_parse(STR("{\"keys\":1}"), false, &key, why), ERR_INVALID);
+    assert_int_equal(jwt_key_parse(STR("{"), false, &key, why), ERR_INVALID);
     assert_null(key);
 }
 
@@ -427,6 +512,8 @@ int main(void)
         cmocka_unit_test(test_subjects_are_bounded),
         cmocka_unit_test(test_malformed_tokens_do_not_pass),
         cmocka_unit_test(test_weak_and_wrong_keys_are_refused),
+        cmocka_unit_test(test_keys_of_a_jwks_are_chosen_by_name),
+        cmocka_unit_test(test_a_jwks_without_a_usable_key_is_refused),
     };
     return cmocka_run_group_tests_name("api/edge/jwt", tests, begin, end);
 }
