@@ -96,6 +96,8 @@
       "sign-ups and log-ins per second and address; 0: no limit")                                \
     X(login_tries, "login-tries", NUMBER, "10", 0, 1000000,                                      \
       "wrong passwords for an account from one address before it must wait; 0: no limit")        \
+    X(rate_token, "rate-token", NUMBER, "50", 0, 1000000,                                        \
+      "look-ups of unknown tokens per second and address; 0: no limit")                          \
     X(rate_write, "rate-write", NUMBER, "1000", 0, 1000000,                                      \
       "writes per second and account; 0: no limit")                                              \
     X(rate_read, "rate-read", NUMBER, "0", 0, 1000000,                                           \

@@ -204,5 +204,23 @@ def _():
             check("trusted-proxy: '10.0.0.0/40'" in str(error), error)
 
 
+@test("lockout-look-ups-of-unknown-tokens-are-limited-by-address")
+def _():
+    with Server(rate_auth=0, rate_token=2) as server:
+        ada, bob = server.sign_up("ada"), server.sign_up("bob")
+
+        def show(address, token):
+            return ask(server, address, "GET", "/v1/me", None, f"Authorization: Bearer {token}\r\n")
+
+        show("127.0.0.2", ada.token).expect(200)  # known from now on
+        answers = [show("127.0.0.2", f"fts_{n:043d}") for n in range(100)]
+        equal({a.status for a in answers}, {401, 429})
+        check(all(int(a.headers["retry-after"]) >= 1 for a in answers if a.status == 429))
+        show("127.0.0.2", ada.token).expect(200)
+        show("127.0.0.3", bob.token).expect(200)
+        many = [server.log_in("bob").token for _ in range(50)]
+        equal({show("127.0.0.4", token).status for token in many}, {200}, "good tokens count for nothing")
+
+
 if __name__ == "__main__":
     main()

@@ -9,9 +9,10 @@
 #include "net/limits.h"
 #include "ops/overload_guard.h"
 
-enum { BURST_AUTH = 10, BURST = 5 }; /* times the rate */
+enum { BURST_AUTH = 10, BURST = 5, BURST_TOKEN = 20 }; /* times the rate */
 enum { SHOWN_NAME_MAX = 80 };
-enum { CLASS_SUBJECT = RATE_NONE + 1 }; /* of limits, beyond the routes' rate classes */
+/* Of limits, beyond the routes' rate classes. */
+enum { CLASS_SUBJECT = RATE_NONE + 1, CLASS_TOKEN };
 
 static enum err check_policy(struct request *r)
 {
@@ -54,6 +55,31 @@ static void refuse_for_now(struct call *c, const struct limit_state *state)
 {
     buf_printf(&c->x->head, "Retry-After: %lld\r\n", (long long)state->retry_after_s);
     atomic_fetch_add_explicit(&c->api->dispatcher->limited, 1, memory_order_relaxed);
+}
+
+enum err request_begin_look_up(struct request *r)
+{
+    struct call *c = &r->call;
+    int64_t rate = c->api->settings->rate_token;
+    struct limit_state state;
+    r->credentials.address = limits_peer_key(c->x->peer);
+    r->looked_up = !c->x->control && !auth_knew(c->api->auth, &r->credentials);
+    if (!r->looked_up || limits_take(c->api->limits, CLASS_TOKEN, r->credentials.address, rate,
+                                     rate * BURST_TOKEN, &state))
+        return OK;
+    refuse_for_now(c, &state);
+    return call_fail(c, ERR_RATE_LIMITED,
+                     "too many unknown tokens came from this address; try again in %lld s",
+                     (long long)state.retry_after_s);
+}
+
+/* Only tokens that are nobody's count, not the failures of a store. */
+void request_end_look_up(struct request *r, enum err e)
+{
+    struct call *c = &r->call;
+    if (r->looked_up && e != ERR_UNAUTHENTICATED)
+        limits_give_back(c->api->limits, CLASS_TOKEN, r->credentials.address,
+                         c->api->settings->rate_token);
 }
 
 static enum err check_rate(struct request *r)

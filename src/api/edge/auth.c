@@ -181,6 +181,13 @@ bool auth_find(struct auth *a, const struct credentials *cred, struct caller *ca
     return found;
 }
 
+bool auth_knew(struct auth *a, const struct credentials *cred)
+{
+    uint8_t key[AUTH_KEY_BYTES];
+    cache_key(a, cred, key);
+    return auth_cache_knew(a->cache, key);
+}
+
 /* ---- asking truth ---- */
 
 struct question {
@@ -388,7 +395,11 @@ enum err auth_resolve(struct auth *a, const struct credentials *cred, struct are
     uint64_t stamp = auth_cache_stamp(a->cache);
     int64_t now_us = clock_mono_us(a->config.clock);
     enum err e = ask(&q, detail);
+    uint8_t key[AUTH_KEY_BYTES];
+    cache_key(a, cred, key);
     if (e) {
+        if (e == ERR_UNAUTHENTICATED)
+            auth_cache_drop(a->cache, key);
         atomic_fetch_add_explicit(&a->refused, 1, memory_order_relaxed);
         return e;
     }
@@ -398,8 +409,6 @@ enum err auth_resolve(struct auth *a, const struct credentials *cred, struct are
     int64_t ceiling_ms = (INT64_MAX - now_us) / 1000;
     q.entry.valid_until_us = now_us + (q.valid_ms < ceiling_ms ? q.valid_ms : ceiling_ms) * 1000;
     q.entry.seen_at_us = INT64_MIN / 2; /* not yet */
-    uint8_t key[AUTH_KEY_BYTES];
-    cache_key(a, cred, key);
     auth_cache_put(a->cache, key, stamp, &q.entry);
     struct caller again;
     (void)find_cached(a, key, &again); /* for the mark alone */

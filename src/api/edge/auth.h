@@ -45,6 +45,9 @@ enum err auth_read(struct str authorization, struct str acting, bool control,
 /* True: *caller is known without asking truth (also when there are no credentials at all). */
 bool auth_find(struct auth *a, const struct credentials *cred, struct caller *caller);
 
+/* Were these good when truth was asked last? Such a caller is not guessing. */
+bool auth_knew(struct auth *a, const struct credentials *cred);
+
 /* Asks truth, and remembers. Blocking. ERR_UNAUTHENTICATED: the token is unknown, expired, revoked
  * or its account is not active; ERR_FORBIDDEN: may not act for others, or that account is
  * suspended; ERR_NOT_FOUND: no such account to act for. A JWT's account is made when it is seen for

@@ -176,3 +176,24 @@ bool auth_cache_find(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], in
     pthread_mutex_unlock(&shard->lock);
     return found;
 }
+
+bool auth_cache_knew(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES])
+{
+    uint64_t hash = hash_of(key);
+    struct shard *shard = shard_of(c, hash);
+    pthread_mutex_lock(&shard->lock);
+    bool there = cache_find(&shard->slots, hash, key) != NULL;
+    pthread_mutex_unlock(&shard->lock);
+    return there;
+}
+
+void auth_cache_drop(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES])
+{
+    uint64_t hash = hash_of(key);
+    struct shard *shard = shard_of(c, hash);
+    pthread_mutex_lock(&shard->lock);
+    struct slot *s = cache_find(&shard->slots, hash, key);
+    if (s)
+        cache_remove(&shard->slots, s);
+    pthread_mutex_unlock(&shard->lock);
+}

@@ -29,6 +29,10 @@ void auth_cache_put(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], uin
 /* From now on no entry that was filled before is valid for this account or API key. */
 void auth_cache_forget(struct auth_cache *c, uint64_t account_or_key);
 
+/* Was there a caller by this key, valid or not any more? */
+bool auth_cache_knew(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES]);
+void auth_cache_drop(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES]); /* truth has none */
+
 /* True: *caller is filled. *mark_last_seen: the account was not marked within `seen_every_us`;
  * exactly this call must mark it. */
 bool auth_cache_find(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], int64_t now_us,

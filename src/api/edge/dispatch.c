@@ -10,7 +10,6 @@
 #include "api/edge/cors.h"
 #include "api/edge/forward.h"
 #include "api/edge/request.h"
-#include "net/limits.h"
 
 enum { TRACE_MAX = 64 };
 
@@ -38,6 +37,7 @@ static void authenticate_task(struct pool_task *task)
     struct request *r = request_of_task(task);
     struct call *c = &r->call;
     enum err e = auth_resolve(c->api->auth, &r->credentials, &c->x->arena, &c->caller, c->detail);
+    request_end_look_up(r, e);
     if (e == ERR_RATE_LIMITED)
         http_add_header(c->x, "Retry-After", "1");
     if (e)
@@ -78,8 +78,9 @@ static void authenticate(struct request *r)
         request_finish(r, e);
     } else if (auth_find(c->api->auth, &r->credentials, &c->caller)) {
         proceed(r);
+    } else if ((e = request_begin_look_up(r)) != OK) {
+        request_finish(r, e);
     } else {
-        r->credentials.address = limits_peer_key(c->x->peer);
         request_submit(r, request_readers(r), authenticate_task);
     }
 }

@@ -26,6 +26,7 @@ struct request {
     size_t head_mark; /* header lines before the handler ran */
     bool on_loop;     /* must not block */
     bool presented;   /* a token came with it */
+    bool looked_up;   /* … which nobody was known by: it took a token of the limit on that */
     bool forwarded;   /* another node has looked at it already */
     bool keyed;       /* has an Idempotency-Key that counts */
     bool claimed;     /* … which is in the set of keys in progress */
@@ -50,6 +51,9 @@ enum err request_admit(struct request *r);
 enum err request_prepare(struct request *r);
 /* Signing up by JWT: held to what a sign-up by password is held to. `ctx` is struct api. */
 enum err api_admit_subject(void *ctx, uint64_t address, char detail[DETAIL_MAX]);
+/* Around the look-up of a token in truth, which a peer that guesses must not fill. */
+enum err request_begin_look_up(struct request *r);
+void request_end_look_up(struct request *r, enum err e);
 /* The write ended: counts it against its route's own limit, or gives the token back. */
 void request_settle_limit(struct request *r, bool written);
 
