@@ -5,7 +5,13 @@
 
 #include "base/check.h"
 
-enum { RATE_MAX = 1000000, LIST_MAX = 100000, DEPTH_MAX = 100000, LIST_SLICE = 200 };
+enum {
+    RATE_MAX = 1000000,
+    LIST_MAX = 100000,
+    DEPTH_MAX = 100000,
+    LIST_SLICE = 200,
+    KEY_DAYS_MAX = 3650
+};
 
 #define JSON_OPTION                                                                                \
     {                                                                                              \
@@ -278,7 +284,8 @@ static const struct operation key_operations[] = {
      .target = "/v1/admin/keys",
      .text = "[?!items no keys\n]"
              "[?items id                    scopes                created                   name\n"
-             "<items {id:-20}  {scopes:-20}  {created_at:-24}  {name}[?revoked_at  (revoked)]\n>]"},
+             "<items {id:-20}  {scopes:-20}  {created_at:-24}  {name}[?revoked_at  "
+             "(revoked)][?expires_at  (until {expires_at})]\n>]"},
     {.verb = "revoke", .method = "DELETE", .target = "/v1/admin/keys/{1:id}", .text = "revoked\n"},
     {.verb = NULL},
 };
@@ -454,6 +461,10 @@ const struct command operator_commands[] = {
      .options = {{"scope", "SCOPE", "act, admin or admin:read; may be repeated", OPTION_WORDS,
                   "create ", .member = "scopes"},
                  {"name", "NAME", "what it is for", OPTION_TEXT, "create "},
+                 {"days", "N", "expires after so many days (default: never)", OPTION_NUMBER,
+                  "create ", 1, KEY_DAYS_MAX},
+                 {"rate", "N", "so many requests a second (default: no limit)", OPTION_NUMBER,
+                  "create ", 1, RATE_MAX},
                  JSON_OPTION},
      .operations = key_operations},
 };

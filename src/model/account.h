@@ -161,15 +161,26 @@ enum err session_list(struct tx *tx, uint64_t account, struct arena *arena,
 enum scope { SCOPE_ACT = 1, SCOPE_ADMIN = 2, SCOPE_ADMIN_READ = 4 }; /* bit set */
 bool scopes_parse(struct str text, unsigned *scopes); /* "act admin admin:read", spaces or commas */
 void scopes_write(unsigned scopes, struct buf *out);
-enum err api_key_create(struct tx *tx, struct str name, unsigned scopes,
-                        const uint8_t hash[TOKEN_HASH_BYTES], uint64_t *id);
-enum err api_key_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], uint64_t *id,
-                      unsigned *scopes);
+/* What a key allows. */
+struct api_key_grant {
+    uint64_t id;
+    unsigned scopes;
+    int64_t expires_at_ms; /* 0: never */
+    int64_t rate;          /* requests a second on each node; 0: no limit */
+};
+/* Sets grant->id. */
+enum err api_key_create(struct tx *tx, struct str name, const uint8_t hash[TOKEN_HASH_BYTES],
+                        struct api_key_grant *grant);
+/* ERR_UNAUTHENTICATED: unknown, revoked or expired. */
+enum err api_key_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], int64_t now_ms,
+                      struct api_key_grant *out);
 enum err api_key_revoke(struct tx *tx, uint64_t id);
 struct api_key {
     uint64_t id;
     struct str name, scopes;
     int64_t revoked_at_ms; /* 0: in force */
+    int64_t expires_at_ms; /* 0: never */
+    int64_t rate;          /* 0: no limit */
 };
 /* The newest ones, at most `max`. */
 enum err api_key_list(struct tx *tx, struct arena *arena, struct api_key *out, size_t max,

@@ -54,38 +54,50 @@ void scopes_write(unsigned scopes, struct buf *out)
     }
 }
 
-enum err api_key_create(struct tx *tx, struct str name, unsigned scopes,
-                        const uint8_t hash[TOKEN_HASH_BYTES], uint64_t *id)
+static struct db_value number_or_none(int64_t n)
+{
+    return n ? DB_I64(n) : DB_NULL;
+}
+
+enum err api_key_create(struct tx *tx, struct str name, const uint8_t hash[TOKEN_HASH_BYTES],
+                        struct api_key_grant *grant)
 {
     if (!str_is_utf8(name) || str_count_chars(name) > 80)
         return tx_fail(tx, ERR_INVALID, "name must be at most 80 characters");
     struct buf text;
     buf_init(&text, 0);
-    scopes_write(scopes, &text);
-    *id = id_next(tx->ids);
-    enum err e =
-        tx_exec(tx, "INSERT INTO api_keys (id, name, key_hash, scopes) VALUES ($1, $2, $3, $4)",
-                DB_ARGS(DB_I64(*id), DB_TEXT(name),
-                        DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES})),
-                        DB_TEXT(buf_view(&text))),
-                NULL);
+    scopes_write(grant->scopes, &text);
+    grant->id = id_next(tx->ids);
+    enum err e = tx_exec(tx,
+                         "INSERT INTO api_keys (id, name, key_hash, scopes, expires_at, rate) "
+                         "VALUES ($1, $2, $3, $4, $5, $6)",
+                         DB_ARGS(DB_I64(grant->id), DB_TEXT(name),
+                                 DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES})),
+                                 DB_TEXT(buf_view(&text)), number_or_none(grant->expires_at_ms),
+                                 number_or_none(grant->rate)),
+                         NULL);
     buf_done(&text);
     return e;
 }
 
-enum err api_key_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], uint64_t *id,
-                      unsigned *scopes)
+enum err api_key_find(struct tx *tx, const uint8_t hash[TOKEN_HASH_BYTES], int64_t now_ms,
+                      struct api_key_grant *out)
 {
-    struct db_rows rows =
-        tx_rows(tx, "SELECT id, scopes FROM api_keys WHERE key_hash = $1 AND revoked_at IS NULL",
-                DB_ARGS(DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES}))));
+    struct db_rows rows = tx_rows(
+        tx,
+        "SELECT id, scopes, expires_at, rate FROM api_keys WHERE key_hash = $1 "
+        "AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)",
+        DB_ARGS(DB_BLOB(((struct str){(const char *)hash, TOKEN_HASH_BYTES})), DB_I64(now_ms)));
     bool good = db_next(&rows);
     if (good) {
-        *id = db_id(&rows, 0);
-        good = scopes_parse(db_text(&rows, 1), scopes);
+        *out = (struct api_key_grant){
+            .id = db_id(&rows, 0), .expires_at_ms = db_i64(&rows, 2), .rate = db_i64(&rows, 3)};
+        good = scopes_parse(db_text(&rows, 1), &out->scopes);
     }
     TRY(db_rows_done(&rows));
-    return good ? OK : tx_fail(tx, ERR_UNAUTHENTICATED, "the API key is unknown or was revoked");
+    return good ? OK
+                : tx_fail(tx, ERR_UNAUTHENTICATED,
+                          "the API key is unknown, has expired or was revoked");
 }
 
 enum err api_key_revoke(struct tx *tx, uint64_t id)
@@ -105,12 +117,16 @@ enum err api_key_list(struct tx *tx, struct arena *arena, struct api_key *out, s
 {
     *n = 0;
     struct db_rows rows =
-        tx_rows(tx, "SELECT id, name, scopes, revoked_at FROM api_keys ORDER BY id DESC LIMIT $1",
+        tx_rows(tx,
+                "SELECT id, name, scopes, revoked_at, expires_at, rate FROM api_keys "
+                "ORDER BY id DESC LIMIT $1",
                 DB_ARGS(DB_I64(max)));
     for (; *n < max && db_next(&rows); (*n)++)
         out[*n] = (struct api_key){.id = db_id(&rows, 0),
                                    .name = arena_str(arena, db_text(&rows, 1)),
                                    .scopes = arena_str(arena, db_text(&rows, 2)),
-                                   .revoked_at_ms = db_i64(&rows, 3)};
+                                   .revoked_at_ms = db_i64(&rows, 3),
+                                   .expires_at_ms = db_i64(&rows, 4),
+                                   .rate = db_i64(&rows, 5)};
     return db_rows_done(&rows);
 }

@@ -2,10 +2,12 @@
 """API keys: making and revoking them, their scopes, and acting for accounts."""
 import os
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
 from support.server import Server, check, equal, main, test  # noqa: E402
+from support.store import store  # noqa: E402
 
 SERVER = Server(rate_auth=0)
 ADA, BOB = SERVER.sign_up("ada"), SERVER.sign_up("bob")
@@ -26,6 +28,33 @@ def _():
     equal((listed["name"], listed["scopes"], listed["revoked_at"]), ("a shop", "act admin:read", None))
     check(shapes.is_time(listed["created_at"]))
     check(made["key"] not in answer.text)
+
+
+@test("keys-expire-after-their-days-and-not-before")
+def _():
+    made = SERVER.operator.post("/v1/admin/keys", {"name": "guest", "scopes": "admin:read", "days": 2}).expect(201).json
+    listed = {k["id"]: k for k in SERVER.operator.get("/v1/admin/keys").json["items"]}
+    check(shapes.is_time(listed[made["id"]]["expires_at"]), listed[made["id"]])
+    guest = SERVER.client(made["key"])
+    guest.get("/v1/admin/status").expect(200)
+    for days in (0, -1, 3651, "2", 1.5):
+        SERVER.operator.post("/v1/admin/keys", {"name": "x", "scopes": "act", "days": days}).problem(422)
+    SERVER.stop()
+    with store(SERVER, write=True) as database:
+        database.execute("UPDATE api_keys SET expires_at = ? WHERE id = ?", (int(time.time() * 1000) - 1000, int(made["id"])))
+    SERVER.start()
+    check("expired" in guest.get("/v1/admin/status").problem(401)["detail"])
+
+
+@test("keys-have-a-rate-of-their-own-whomever-they-act-for")
+def _():
+    made = SERVER.operator.post("/v1/admin/keys", {"name": "shop", "scopes": "act", "rate": 2}).expect(201).json
+    shop, other = SERVER.client(made["key"]), SERVER.key("act")
+    answers = [shop.acting(person.id).get("/v1/me") for person in (ADA, BOB) * 20]
+    equal({a.status for a in answers}, {200, 429})
+    check(all(int(a.headers["retry-after"]) >= 1 for a in answers if a.status == 429))
+    for _ in range(40):
+        other.acting(ADA.id).get("/v1/me").expect(200)
 
 
 @test("keys-with-unknown-or-no-scopes-are-422")

@@ -12,7 +12,7 @@
 enum { BURST_AUTH = 10, BURST = 5, BURST_TOKEN = 20 }; /* times the rate */
 enum { SHOWN_NAME_MAX = 80 };
 /* Of limits, beyond the routes' rate classes. */
-enum { CLASS_SUBJECT = RATE_NONE + 1, CLASS_TOKEN };
+enum { CLASS_SUBJECT = RATE_NONE + 1, CLASS_TOKEN, CLASS_KEY };
 
 static enum err check_policy(struct request *r)
 {
@@ -108,6 +108,21 @@ static enum err check_rate(struct request *r)
     refuse_for_now(c, &state);
     return call_fail(c, ERR_RATE_LIMITED,
                      "the limit of %lld requests a second is reached; try again in %lld s",
+                     (long long)rate, (long long)state.retry_after_s);
+}
+
+/* An API key's own limit, whatever it calls and for whom. */
+static enum err check_key_rate(struct request *r)
+{
+    struct call *c = &r->call;
+    int64_t rate = c->caller.key_rate;
+    struct limit_state state;
+    if (r->forwarded ||
+        limits_take(c->api->limits, CLASS_KEY, c->caller.key, rate, rate * BURST, &state))
+        return OK;
+    refuse_for_now(c, &state);
+    return call_fail(c, ERR_RATE_LIMITED,
+                     "this API key has %lld requests a second; try again in %lld s",
                      (long long)rate, (long long)state.retry_after_s);
 }
 
@@ -227,6 +242,7 @@ static enum err read_body(struct request *r)
 enum err request_admit(struct request *r)
 {
     TRY(check_policy(r));
+    TRY(check_key_rate(r));
     return check_rate(r);
 }
 

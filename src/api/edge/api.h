@@ -99,6 +99,8 @@ struct caller {
     uint64_t key;          /* 0: not by API key */
     int64_t expires_at_ms; /* of a JWT; 0: as long as the session, or the key */
     unsigned scopes;       /* of an API key, or all on the control socket */
+    uint64_t key;          /* the API key; 0: none */
+    int64_t key_rate;      /* its requests a second; 0: no limit */
     bool control;
 };
 

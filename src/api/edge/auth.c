@@ -253,15 +253,17 @@ static enum err read_session(struct tx *tx, void *arg)
 static enum err read_api_key(struct tx *tx, void *arg)
 {
     struct question *q = arg;
-    unsigned scopes = 0;
-    uint64_t id = 0;
+    struct api_key_grant grant;
     uint8_t hash[TOKEN_HASH_BYTES];
     token_hash(q->cred->token, hash);
-    TRY(api_key_find(tx, hash, &id, &scopes));
-    q->entry.caller = (struct caller){.key = id, .scopes = scopes};
+    TRY(api_key_find(tx, hash, q->now_ms, &grant));
+    q->entry.caller =
+        (struct caller){.scopes = grant.scopes, .key = grant.id, .key_rate = grant.rate};
+    if (grant.expires_at_ms)
+        limit_validity(q, grant.expires_at_ms);
     if (!q->cred->acting.ptr)
         return OK;
-    if (!(scopes & SCOPE_ACT))
+    if (!(grant.scopes & SCOPE_ACT))
         return tx_fail(tx, ERR_FORBIDDEN, "this API key has no scope act");
     return read_acting(tx, q);
 }

@@ -20,7 +20,7 @@ struct slot {
     uint8_t key[AUTH_KEY_BYTES];
     uint64_t stamp;
     int64_t valid_until_us;
-    uint64_t account, session, api_key;
+    uint64_t account, session, key_id; /* a key has no session: its rate stands there */
     int32_t seen_at_s;
     uint16_t scopes;
     bool control;
@@ -119,10 +119,12 @@ static struct slot slot_with(const uint8_t *key, uint64_t stamp, const struct au
                      .valid_until_us = entry->valid_until_us,
                      .account = entry->caller.account,
                      .session = entry->caller.session,
-                     .api_key = entry->caller.key,
+                     .key_id = entry->caller.key,
                      .scopes = (uint16_t)entry->caller.scopes,
                      .control = entry->caller.control};
-    if (!s.session && entry->caller.expires_at_ms) {
+    if (s.key_id) {
+        s.session = (uint64_t)entry->caller.key_rate;
+    } else if (!s.session && entry->caller.expires_at_ms) {
         s.session = (uint64_t)entry->caller.expires_at_ms;
         s.expires = true;
     }
@@ -160,11 +162,12 @@ bool auth_cache_find(struct auth_cache *c, const uint8_t key[AUTH_KEY_BYTES], in
     pthread_mutex_lock(&shard->lock);
     struct slot *s = cache_find(&shard->slots, hash, key);
     if (s && now_us < s->valid_until_us && !is_forgotten(c, s->stamp, s->account) &&
-        !is_forgotten(c, s->stamp, s->api_key)) {
+        !is_forgotten(c, s->stamp, s->key_id)) {
         found = true;
         *caller = (struct caller){.account = s->account,
-                                  .session = s->expires ? 0 : s->session,
-                                  .key = s->api_key,
+                                  .session = s->expires || s->key_id ? 0 : s->session,
+                                  .key = s->key_id,
+                                  .key_rate = s->key_id ? (int64_t)s->session : 0,
                                   .expires_at_ms = s->expires ? (int64_t)s->session : 0,
                                   .scopes = s->scopes,
                                   .control = s->control};

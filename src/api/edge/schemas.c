@@ -131,10 +131,12 @@ const struct schema schemas[] = {
      "good-bye' leads!:flag self:flag 'it is the one that answers' numbers:object 'what it tells "
      "about itself'}"},
     {"NodeList", WHOLE_LIST("Node")},
-    {"Key", "{id:id name:text scopes:text created_at:time revoked_at:time?}"},
+    {"Key", "{id:id name:text scopes:text created_at:time revoked_at:time? "
+            "expires_at:time? rate:number?}"},
     {"KeyList", WHOLE_LIST("Key")},
     {"NewKey",
-     "{name!:text[..80] scopes!:text 'act, admin, admin:read; separated by spaces or commas'}",
+     "{name!:text[..80] scopes!:text 'act, admin, admin:read; separated by spaces or commas' "
+     "days:number[1..3650] 'until it expires' rate:number[1..1000000] 'requests a second'}",
      "{'name':'shop','scopes':'act'}"},
     {"KeyWithSecret", "{id!:id name!:text scopes!:text key!:text}"},
     {"CheckRequest", "{from:id limit:number[1..1000] depth:number[1..100000] repair:flag}",

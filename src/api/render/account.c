@@ -64,5 +64,7 @@ void render_api_key(struct json_out *j, const struct api_key *k)
     json_put(j, "scopes", str, k->scopes);
     json_put(j, "created_at", time, id_time_ms(k->id));
     render_put_time(j, "revoked_at", k->revoked_at_ms);
+    render_put_time(j, "expires_at", k->expires_at_ms);
+    json_put_if(k->rate, j, "rate", i64, k->rate);
     json_object_end(j);
 }

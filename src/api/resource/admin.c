@@ -17,6 +17,9 @@
 
 enum {
     KEYS_LISTED_MAX = 1000,
+    KEY_DAYS_MAX = 3650,
+    KEY_RATE_MAX = 1000000,
+    DAY_MS = 24 * 60 * 60 * 1000,
     CHECK_LIMIT_DEFAULT = 100,
     CHECK_LIMIT_MAX = 1000,
     CHECK_DEPTH_DEFAULT = 200,
@@ -30,15 +33,14 @@ enum {
 
 struct new_key {
     struct str name;
-    unsigned scopes;
+    struct api_key_grant grant;
     uint8_t hash[TOKEN_HASH_BYTES];
-    uint64_t id;
 };
 
 static enum err create_key(struct tx *tx, void *arg)
 {
     struct new_key *k = arg;
-    return api_key_create(tx, k->name, k->scopes, k->hash, &k->id);
+    return api_key_create(tx, k->name, k->hash, &k->grant);
 }
 
 enum err admin_keys_create(struct call *c, struct tx *tx)
@@ -48,15 +50,20 @@ enum err admin_keys_create(struct call *c, struct tx *tx)
     struct str scopes = {NULL, 0}, token;
     TRY(call_body_text(c, "name", true, &key.name));
     TRY(call_body_text(c, "scopes", true, &scopes));
-    if (!scopes_parse(scopes, &key.scopes))
+    if (!scopes_parse(scopes, &key.grant.scopes))
         return call_fail(c, ERR_INVALID, "scopes must list one or more of: act, admin, admin:read");
+    int64_t days = 0;
+    TRY(call_body_number(c, "days", 1, KEY_DAYS_MAX, &days));
+    TRY(call_body_number(c, "rate", 1, KEY_RATE_MAX, &key.grant.rate));
+    if (days)
+        key.grant.expires_at_ms = clock_wall_ms(c->api->clock) + days * DAY_MS;
     token_make("ftk_", &c->x->arena, &token, key.hash);
     TRY(db_write(c->api->db, create_key, &key, c->detail));
     struct buf text;
     buf_init(&text, 0);
-    scopes_write(key.scopes, &text);
+    scopes_write(key.grant.scopes, &text);
     json_object_begin(&c->json);
-    json_put(&c->json, "id", id, key.id);
+    json_put(&c->json, "id", id, key.grant.id);
     json_put(&c->json, "name", str, key.name);
     json_put(&c->json, "scopes", str, buf_view(&text));
     json_put(&c->json, "key", str, token);

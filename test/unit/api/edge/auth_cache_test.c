@@ -22,7 +22,7 @@ static void put(struct auth_cache *c, uint64_t n, uint64_t stamp, uint64_t accou
     uint8_t key[AUTH_KEY_BYTES];
     make_key(n, key);
     struct auth_entry entry = {
-        .caller = {.account = account, .session = n, .key = key_id},
+        .caller = {.key = key_id, .account = account, .session = n},
         .valid_until_us = until_us,
         .seen_at_us = INT64_MIN / 2,
     };
@@ -37,7 +37,7 @@ static bool find(struct auth_cache *c, uint64_t n, int64_t now_us, bool *mark)
     make_key(n, key);
     if (!auth_cache_find(c, key, now_us, SEEN_EVERY_US, &caller, mark ? mark : &unused))
         return false;
-    assert_int_equal(caller.session, n);
+    assert_int_equal(caller.session, caller.key ? 0 : n);
     return true;
 }
 
@@ -60,7 +60,8 @@ static void test_tells_everything_about_a_caller(void **state)
     static const struct caller callers[] = {
         {.account = 10, .session = 20},
         {.account = 11, .expires_at_ms = 1790000000000}, /* a JWT */
-        {.account = 12, .scopes = 3},
+        {.account = 12, .scopes = 3, .key = 30, .key_rate = 40},
+        {.account = 12, .scopes = 3, .key = 31},
         {.account = 13, .scopes = 7, .control = true},
     };
     struct auth_cache *c = auth_cache_new(1000);
@@ -74,6 +75,7 @@ static void test_tells_everything_about_a_caller(void **state)
         assert_true(auth_cache_find(c, key, 0, SEEN_EVERY_US, &found, &mark));
         assert_true(found.account == callers[i].account && found.session == callers[i].session);
         assert_true(found.expires_at_ms == callers[i].expires_at_ms);
+        assert_true(found.key == callers[i].key && found.key_rate == callers[i].key_rate);
         assert_true(found.scopes == callers[i].scopes && found.control == callers[i].control);
     }
     auth_cache_free(c);

@@ -112,6 +112,7 @@ static struct person person(const char *name)
 
 struct key {
     unsigned scopes;
+    int64_t expires_at_ms;
     uint64_t id;
     struct str token;
     uint8_t hash[TOKEN_HASH_BYTES];
@@ -120,7 +121,10 @@ struct key {
 static enum err create_key(struct tx *tx, void *arg)
 {
     struct key *k = arg;
-    return api_key_create(tx, STR("test"), k->scopes, k->hash, &k->id);
+    struct api_key_grant grant = {.scopes = k->scopes, .expires_at_ms = k->expires_at_ms};
+    enum err e = api_key_create(tx, STR("test"), k->hash, &grant);
+    k->id = grant.id;
+    return e;
 }
 
 static struct key key(unsigned scopes)
