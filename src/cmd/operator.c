@@ -208,7 +208,11 @@ static const struct operation dead_operations[] = {
 #define JOB_OPERATIONS(path_, noun_, label_, outcome_)                                             \
     JOB_LOOK(path_, noun_, label_, outcome_), JOB_STATE("pause", path_, noun_, "paused"),          \
         JOB_STATE("resume", path_, noun_, "running"),                                              \
-        JOB_STATE("cancel", path_, noun_, "cancelled")
+        JOB_STATE("cancel", path_, noun_, "cancelled"),                                            \
+    {                                                                                              \
+        .verb = "rate", .method = "PUT", .target = path_ "/{1:id}", .needs = "rate",               \
+        .text = noun_ " {id} is {state}, at {rate:n} a second\n"                                   \
+    }
 
 #define REPLAY_OUTCOME                                                                             \
     "replay {id} {state}: {seen:event|events} looked at, {acted:n} delivered again, {repeated:n} " \
@@ -392,7 +396,7 @@ const struct command operator_commands[] = {
                  JSON_OPTION},
      .operations = dead_operations},
     {.name = "replay",
-     .arguments = "plan | start | list | watch ID | pause ID | resume ID | cancel ID",
+     .arguments = "plan | start | list | watch ID | pause ID | resume ID | cancel ID | rate ID",
      .summary = "deliver events again to one consumer",
      .about =
          "Selects events by consumer, type, time, account or dead letter and delivers them again, "
@@ -405,7 +409,8 @@ const struct command operator_commands[] = {
                  "  fantail replay start --consumer timelines --type post.created --from 2h --rate "
                  "500\n"
                  "  fantail replay start --consumer backfill --dead UNAVAILABLE --detach\n"
-                 "  fantail replay list\n  fantail replay pause 7266382940364193792",
+                 "  fantail replay list\n  fantail replay pause 7266382940364193792\n"
+                 "  fantail replay rate 7266382940364193792 --rate 50",
      .arguments_min = 1,
      .arguments_max = 2,
      .options =
@@ -418,8 +423,8 @@ const struct command operator_commands[] = {
           {"dead", "REASON", "only events with a dead letter for REASON; '*' for any", OPTION_TEXT,
            PLANS, .member = "dead_reason"},
           {"allow", "CHANNEL", "may use this outside channel; may be repeated", OPTION_LIST, PLANS},
-          {"rate", "N", "start: events a second (default 1000); 0: no limit", OPTION_NUMBER,
-           "start ", 0, RATE_MAX},
+          {"rate", "N", "start, rate: events a second (default 1000); 0: no limit", OPTION_NUMBER,
+           "start rate ", 0, RATE_MAX},
           {"accept-duplicates", NULL, "also what is older than the duplicate memory", OPTION_TRUE,
            PLANS},
           {"detach", NULL, "start: do not wait for the end", OPTION_LOCAL, "start "},
@@ -427,7 +432,8 @@ const struct command operator_commands[] = {
      .operations = replay_operations},
     {.name = "rebuild",
      .arguments =
-         "timelines | inboxes | counters | list | watch ID | pause ID | resume ID | cancel ID",
+         "timelines | inboxes | counters | list | watch ID | pause ID | resume ID | cancel ID | "
+         "rate ID",
      .summary = "derive timelines, inboxes or counters again from truth, online",
      .about =
          "Walks accounts by id and derives again: home timelines from posts and follows, inboxes "
@@ -442,7 +448,7 @@ const struct command operator_commands[] = {
      .options = {{"user", "USER", "one account, by name or id", OPTION_TEXT, REBUILDS},
                  {"account", "USER", "the same", OPTION_TEXT, REBUILDS, .member = "user"},
                  {"rate", "N", "accounts a second (default 500); 0: no limit", OPTION_NUMBER,
-                  REBUILDS, 0, RATE_MAX},
+                  REBUILDS "rate ", 0, RATE_MAX},
                  {"detach", NULL, "do not wait for the end", OPTION_LOCAL, REBUILDS},
                  JSON_OPTION},
      .operations = rebuild_operations},

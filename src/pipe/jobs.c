@@ -141,6 +141,14 @@ enum err job_advance(struct tx *tx, uint64_t id, uint64_t position, const struct
     return e || changed > 0 ? e : refuse(tx, id, "advanced");
 }
 
+enum err job_set_rate(struct tx *tx, uint64_t id, int64_t rate, int64_t now_ms)
+{
+    int64_t changed = 0;
+    TRY(tx_exec(tx, "UPDATE jobs SET rate = $2, changed_at = $3 WHERE id = $1 AND state <= 1",
+                DB_ARGS(DB_I64(id), DB_I64(rate), DB_I64(now_ms)), &changed));
+    return changed > 0 ? OK : refuse(tx, id, "given another rate");
+}
+
 /* The update names the state that was seen: when another transaction was faster, it changes no row
  * and the caller gets the present state. */
 enum err job_set_state(struct tx *tx, uint64_t id, enum job_state state, const char *note,

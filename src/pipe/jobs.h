@@ -38,6 +38,8 @@ enum err job_list(struct tx *tx, bool open_only, uint64_t below, struct job *out
  * nor paused when `also_paused`: what was under way when it was paused counts, too. */
 enum err job_advance(struct tx *tx, uint64_t id, uint64_t position, const struct job_counts *add,
                      const char *note, bool also_paused, int64_t now_ms);
+/* Of a running or paused one; it goes on at this rate. ERR_CONFLICT with a detail: it has ended. */
+enum err job_set_rate(struct tx *tx, uint64_t id, int64_t rate, int64_t now_ms);
 /* RUNNING ⇄ PAUSED → CANCELLED; RUNNING → CANCELLED | DONE | FAILED. ERR_CONFLICT with a detail
  * otherwise (also when it is in that state already). The note as above. */
 enum err job_set_state(struct tx *tx, uint64_t id, enum job_state state, const char *note,

@@ -148,6 +148,20 @@ def _():
         equal(ended["position"], ended["last"])
 
 
+@test("replay-that-runs-goes-on-at-another-rate")
+def _():
+    made = SERVER.operator.post("/v1/admin/replays", {"consumer": "timelines", "rate": 1}).expect(201).json["id"]
+    path = f"/v1/admin/replays/{made}"
+    for body in ({}, {"rate": -1}, {"state": "fast"}):
+        SERVER.operator.put(path, body).problem(422)
+    equal(SERVER.operator.put(path, {"rate": 2}).expect(200).json["rate"], 2)
+    equal(job("replays", made)["state"], "running")
+    check("at 1,000 a second" in fantail("replay", "rate", made, "--rate", 1000).stdout)
+    await_job("replays", made, "done")  # at one a second it would take 20 s
+    equal(job("replays", made)["seen"], 20)
+    SERVER.operator.put(path, {"rate": 5}).problem(409)
+
+
 @test("replay-on-the-command-line-plans-starts-watches-and-lists")
 def _():
     done = fantail("replay", "plan", "--consumer", "timelines", "--from", "1h")

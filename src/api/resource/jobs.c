@@ -120,7 +120,8 @@ static enum err show_job(struct call *c, struct tx *tx, enum job_family family)
 
 struct job_write {
     enum job_family family;
-    enum job_state state;
+    enum job_state state; /* JOB_STATES: as it is */
+    int64_t rate;         /* -1: as it is */
     int64_t now_ms;
     struct job job;
 };
@@ -144,7 +145,9 @@ static enum err run_change(struct tx *tx, void *arg)
     struct job_write *w = arg;
     uint64_t id = w->job.id;
     enum err e = find_job(tx, id, w->family, &w->job);
-    if (!e && w->job.state != w->state) /* asking twice is asking once */
+    if (!e && w->rate >= 0)
+        e = job_set_rate(tx, id, w->rate, w->now_ms);
+    if (!e && w->state != JOB_STATES && w->job.state != w->state) /* asking twice is asking once */
         e = job_set_state(tx, id, w->state, "", w->now_ms);
     if (!e)
         e = job_get(tx, id, &w->job);
@@ -156,17 +159,19 @@ static enum err change_job(struct call *c, enum job_family family)
 {
     static const enum job_state allowed[] = {JOB_RUNNING, JOB_PAUSED, JOB_CANCELLED};
     struct str text = {NULL, 0};
-    TRY(call_body_text(c, "state", true, &text));
     struct job_write *w = ARENA_NEW(&c->x->arena, struct job_write);
     *w = (struct job_write){
-        .family = family, .state = JOB_STATES, .now_ms = clock_wall_ms(c->api->clock)};
+        .family = family, .state = JOB_STATES, .rate = -1, .now_ms = clock_wall_ms(c->api->clock)};
     w->job.id = c->params[0];
-    for (size_t i = 0; i < COUNT_OF(allowed); i++) {
+    TRY(call_body_text(c, "state", false, &text));
+    TRY(call_body_number(c, "rate", 0, JOB_RATE_MAX, &w->rate));
+    for (size_t i = 0; i < COUNT_OF(allowed) && text.ptr; i++) {
         if (str_eq(text, str_of(job_state_name(allowed[i]))))
             w->state = allowed[i];
     }
-    if (w->state == JOB_STATES)
-        return call_fail(c, ERR_INVALID, "state must be paused, running or cancelled");
+    if (w->state == JOB_STATES && (text.ptr || w->rate < 0))
+        return call_fail(c, ERR_INVALID,
+                         "state must be paused, running or cancelled, or rate a number");
     TRY(db_write(c->api->db, run_change, w, c->detail));
     engine_jobs_changed(c->api->engine);
     write_job(&c->json, &w->job);
