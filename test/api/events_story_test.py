@@ -53,6 +53,7 @@ def _():
         lines = [{"type": "account", "username": f"reader{n}"} for n in range(1200)]
         lines += [{"type": "follow", "follower": f"reader{n}", "followee": "bob"} for n in range(1200)]
         server.operator.post("/v1/admin/import", raw="\n".join(map(json.dumps, lines)).encode()).expect(200)
+        server.drain()  # a backfill that is late would bring the post, too
         bob.post("/v1/posts", {"caption": "to many"}).expect(201)
         event, = wait_until(lambda: server.operator.get("/v1/events?types=post.created").json["items"], 10, "the event")
         told = wait_until(lambda: (lambda s: s if s["state"] == "done" else None)(

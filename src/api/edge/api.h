@@ -96,10 +96,9 @@ enum rate_class { RATE_READ, RATE_WRITE, RATE_AUTH, RATE_NONE };
 struct caller {
     uint64_t account;      /* 0: none */
     uint64_t session;      /* 0: not by session */
-    uint64_t key;          /* 0: not by API key */
     int64_t expires_at_ms; /* of a JWT; 0: as long as the session, or the key */
     unsigned scopes;       /* of an API key, or all on the control socket */
-    uint64_t key;          /* the API key; 0: none */
+    uint64_t key;          /* 0: not by API key, or on the control socket, or passed on */
     int64_t key_rate;      /* its requests a second; 0: no limit */
     bool control;
 };

@@ -117,6 +117,7 @@ static void read_headers(const struct http_exchange *x, struct known_headers *ou
         {STR("idempotency-key"), &out->idempotency_key, "Idempotency-Key"},
         {STR("traceparent"), &out->traceparent, NULL},
         {STR("fantail-forwarded"), &out->forwarded, NULL},
+        {STR("fantail-why"), &out->why, NULL},
     };
     for (size_t i = 0; i < x->header_count; i++) {
         const struct http_header *h = &x->headers[i];

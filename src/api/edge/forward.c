@@ -6,6 +6,7 @@
  *
  * Connections to the leader are kept, as many as there are threads. */
 #include "api/edge/forward.h"
+#include "api/edge/acts.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -254,6 +255,8 @@ static void forward_task(struct pool_task *task)
         http_add_header(x, "Retry-After", "%s", a.retry_after);
     if (a.link[0])
         http_add_header(x, "Link", "%s", a.link);
+    if (a.status < 300)
+        act_record(r);
     request_finish(r, OK);
 }
 

@@ -112,6 +112,9 @@ static json_t *parameters_of(const struct route *r)
     if (r->flags & ROUTE_KEYED)
         add_parameter(list, STR("Idempotency-Key"), "header", "{'type':'string','maxLength':255}",
                       STR("the same key and body within 24 hours are done once"));
+    if (r->flags & ROUTE_RECORDED)
+        add_parameter(list, STR("Fantail-Why"), "header", "{'type':'string','maxLength':200}",
+                      STR("why, for the record at /v1/admin/audit"));
     if (!(r->flags & ROUTE_TOKENLESS))
         add_parameter(list, STR("Fantail-Account"), "header", "{'type':'string'}",
                       STR("for API keys with the scope act: the id or @username to act for"));

@@ -15,7 +15,7 @@
 /* The headers that the dispatcher looks at, found in one walk. */
 struct known_headers {
     struct str authorization, acting, origin, preflight_method, content_type, idempotency_key,
-        traceparent, forwarded;
+        traceparent, forwarded, why;
     const char *twice; /* a header that must not appear more than once, and does; NULL: none */
 };
 

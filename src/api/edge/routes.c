@@ -27,6 +27,7 @@
 #define CONFLICTS           ROUTE_CONFLICTS
 #define MAY_BE_GONE         ROUTE_MAY_BE_GONE
 #define EITHER              ROUTE_EITHER
+#define RECORDED            ROUTE_RECORDED
 #define ROUTE               ROUTE_ROW
 #define PREPARE(name)       .prepare = (name),
 #define RENDER(name)        .render = (name),

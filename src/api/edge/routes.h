@@ -18,6 +18,7 @@ enum route_flag {
     ROUTE_MAY_BE_GONE = 512, /* may answer 410 */
     ROUTE_AT_LEADER = 1024,  /* only the node that leads can answer: others ask it */
     ROUTE_EITHER = 2048,     /* succeeds with 201 when it made something, with 200 otherwise */
+    ROUTE_RECORDED = 4096,   /* an operator's act, which is recorded: takes Fantail-Why */
 };
 
 /* A second rate limit, by the {id} that the path names first, for all callers together. A request

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/edge/acts.h"
 #include "api/edge/forward.h"
 #include "api/edge/request.h"
 #include "net/limits.h"
@@ -65,7 +66,10 @@ static void blocking_task(struct pool_task *task)
 {
     struct request *r = request_of_task(task);
     request_clear_answer(r);
-    request_finish(r, run_handler(r, NULL));
+    enum err e = run_handler(r, NULL);
+    if (!e)
+        act_record(r);
+    request_finish(r, e);
 }
 
 /* ---- in step ---- */
@@ -164,6 +168,7 @@ static enum err write_run(struct tx *tx, struct db_job *job)
     }
     r->executed = true;
     TRY(run_handler(r, tx));
+    TRY(act_write(r, tx));
     r->happened = tx->events.count > 0;
     return r->keyed ? request_remember(r, tx) : OK;
 }

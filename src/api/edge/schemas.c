@@ -146,6 +146,11 @@ const struct schema schemas[] = {
      "counter_errors:count edges:count edge_errors:count repaired:count drained:flag "
      "differences:*object next:text? 'from of the next slice; null: done'}"},
     {"Explanation", "{visible!:flag verdict!:text}"},
+    {"Act",
+     "{id!:id at!:time who!:text 'key 12, account 12 or control socket' act!:text 'the operation' "
+     "target!:text request:text 'its body, cut' why:text 'the header Fantail-Why, or why of the "
+     "body'}"},
+    {"ActList", LIST("Act")},
     {"BackupRequest", "{path!:text 'absolute; a new file'}", "{'path':'/var/backups/fantail.db'}"},
     {"BackupResult", "{path:text bytes:count took_ms:count}"},
     {"ImportResult",
@@ -223,7 +228,8 @@ const struct schema schemas[] = {
      "{what!:(timelines|counters|inboxes) user:text 'an account by id or name; left out: "
      "all accounts' rate:" JOB_RATE "}",
      "{'what':'timelines','rate':500}"},
-    {"JobChange", "{state!:(paused|running|cancelled)}", "{'state':'paused'}"},
+    {"JobChange", "{state:(paused|running|cancelled) rate:" JOB_RATE "} 'at least one of the two'",
+     "{'rate':200}"},
     {"Job",
      "{id!:id kind!:text state!:(running|paused|done|cancelled|failed) spec:object rate:count "
      "position:id? last:id? total:count seen:count acted:count repeated:count "
