@@ -29,6 +29,8 @@
 #include "net/http.h"
 #include "node/drivers.h"
 #include "node/parts.h"
+#include "node/targets.h"
+#include "ops/fan_out_times.h"
 #include "pipe/dedup.h"
 
 enum {
@@ -63,8 +65,11 @@ static void engine_woken(void *ctx, enum engine_sleeper who)
 
 static void fan_out_done(void *ctx, const struct event *e, size_t members, int64_t took_us)
 {
-    if (e->type == EVENT_POST_CREATED)
-        celebrity_observe(ctx, members, took_us);
+    struct runtime *runtime = ctx;
+    if (e->type != EVENT_POST_CREATED)
+        return;
+    celebrity_observe(&runtime->keeper, members, took_us);
+    fan_out_times_record(runtime->api.fan_outs, members, took_us);
 }
 
 /* ---- opening ---- */
@@ -185,12 +190,15 @@ static enum err make_engine(struct runtime *runtime, char *why)
                            .group_pull_threshold = s->group_pull_threshold,
                            .erase_messages = s->erase_messages};
     api->engine = engine_new(&config, model_rules, model_rule_count, env, runtime->bus);
+    TRY(targets_set(s->freshness_targets, model_rules, model_rule_count,
+                    engine_freshness(api->engine), why));
     TRY(celebrity_keeper_init(&runtime->keeper, api->db, api->clock, s->celebrity_adaptive,
                               s->celebrity_threshold, s->celebrity_min, s->celebrity_max,
                               s->fan_out_target_ms));
     runtime->keeper_made = true;
     api->keeper = &runtime->keeper;
-    engine_observe(api->engine, fan_out_done, &runtime->keeper);
+    api->fan_outs = fan_out_times_new();
+    engine_observe(api->engine, fan_out_done, runtime);
     engine_on_wake(api->engine, engine_woken, runtime);
     if (!runtime->shared)
         return engine_recover(api->engine);
@@ -418,6 +426,7 @@ static void free_all(struct runtime *runtime)
         http_server_free(api->http);
     if (api->engine)
         engine_free(api->engine);
+    fan_out_times_free(api->fan_outs);
     if (runtime->bus)
         bus_free(runtime->bus);
     if (runtime->keeper_made)

@@ -1,6 +1,7 @@
 /* Writes rows of the registry. Nothing is kept between two calls. */
 #include "ops/metrics.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -42,7 +43,7 @@ static struct str name_of(const struct metric *m)
 
 static void put_head(struct buf *out, const struct metric *m)
 {
-    static const char *const types[] = {"gauge", "counter", "summary"};
+    static const char *const types[] = {"gauge", "counter", "summary", "histogram"};
     struct str name = name_of(m);
     buf_printf(out, "# HELP fantail_%.*s %s\n# TYPE fantail_%.*s %s\n", STR_ARG(name), m->help,
                STR_ARG(name), types[m->type]);
@@ -89,6 +90,26 @@ static void put_summary(struct buf *out, const struct metric *m, const struct me
     buf_printf(out, "%llu\n", (unsigned long long)s.count);
 }
 
+const double metric_bounds_s[METRIC_BOUNDS] = {0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600};
+
+static void put_histogram(struct buf *out, const struct metric *m, const struct metric_item *item)
+{
+    struct metric_histogram h;
+    char bound[32];
+    memcpy(&h, (const char *)item->base + m->offset, sizeof h);
+    for (size_t i = 0; i < METRIC_BOUNDS; i++) {
+        snprintf(bound, sizeof bound, "le=\"%g\"", metric_bounds_s[i]);
+        put_name(out, m, "_bucket", item->labels, bound);
+        buf_printf(out, "%llu\n", (unsigned long long)h.at_most[i]);
+    }
+    put_name(out, m, "_bucket", item->labels, "le=\"+Inf\"");
+    buf_printf(out, "%llu\n", (unsigned long long)h.count);
+    put_name(out, m, "_sum", item->labels, "");
+    buf_printf(out, "%.6f\n", h.sum_s);
+    put_name(out, m, "_count", item->labels, "");
+    buf_printf(out, "%llu\n", (unsigned long long)h.count);
+}
+
 static void put_value(struct buf *out, const struct metric *m, const struct metric_item *item)
 {
     double value = read_number(m, item->base);
@@ -121,6 +142,8 @@ void metrics_write_text(struct buf *out, const struct metric *rows, size_t row_c
         for (size_t i = 0; i < set->count; i++) {
             if (m->kind == METRIC_SUMMED)
                 put_summary(out, m, &set->items[i]);
+            else if (m->kind == METRIC_BUCKETS)
+                put_histogram(out, m, &set->items[i]);
             else
                 put_value(out, m, &set->items[i]);
         }

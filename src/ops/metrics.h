@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/json_out.h"
 
-enum metric_type { METRIC_GAUGE, METRIC_COUNTER, METRIC_SUMMARY };
+enum metric_type { METRIC_GAUGE, METRIC_COUNTER, METRIC_SUMMARY, METRIC_HISTOGRAM };
 
 enum metric_kind {
     METRIC_U64,
@@ -23,11 +23,20 @@ enum metric_kind {
     METRIC_TIME,    /* int64_t, ms since 1970: JSON has a time or null, the text seconds */
     METRIC_ID,      /* uint64_t: JSON only */
     METRIC_SUMMED,  /* struct metric_summary: text only */
+    METRIC_BUCKETS, /* struct metric_histogram: text only */
     METRIC_NONZERO, /* uint64_t: left out of the text while it is 0 */
 };
 
 struct metric_summary {
     double p50_s, p95_s, p99_s; /* negative: not measured */
+    double sum_s;
+    uint64_t count;
+};
+
+enum { METRIC_BOUNDS = 10 };
+extern const double metric_bounds_s[METRIC_BOUNDS]; /* rising */
+struct metric_histogram {
+    uint64_t at_most[METRIC_BOUNDS]; /* how many took no longer than that bound */
     double sum_s;
     uint64_t count;
 };
@@ -51,7 +60,8 @@ struct metric {
              : METRIC_U32, double                                                                  \
              : METRIC_F64, bool                                                                    \
              : METRIC_BOOL, struct metric_summary                                                  \
-             : METRIC_SUMMED),                                                                     \
+             : METRIC_SUMMED, struct metric_histogram                                              \
+             : METRIC_BUCKETS),                                                                    \
         offsetof(struct of, field)
 
 struct metric_item {

@@ -86,6 +86,8 @@
       "batches per second of the cleanup lane")                                                  \
     X(snapshot_every, "snapshot-every", SPAN, "5m", 1000, 86400000,                              \
       "how often changed views are saved to disk")                                               \
+    X(freshness_targets, "freshness-targets", TEXT, "", 0, 0,                                    \
+      "targets of consumers or their events: timelines=3s,backfill:follow.created=10s")          \
     X(audit_every, "audit-every", SPAN, "10s", 100, 86400000,                                    \
       "how often the background audit compares one feed with truth")                             \
     X(card_cache, "card-cache", SIZE, "512M", 1048576, INT64_C(1099511627776),                   \

@@ -41,6 +41,7 @@ struct freshness {
     pthread_mutex_t lock;
     const struct rule *rules;
     size_t rule_count;
+    int64_t *targets_ms;      /* by rule, as set; 0: the tables' */
     uint16_t *index;          /* cell of (rule, lane), or NO_CELL */
     _Atomic uint64_t *failed; /* batches, by (rule, lane) */
     struct cell cells[FRESHNESS_CELLS_MAX];
@@ -71,7 +72,8 @@ struct freshness *freshness_new(const struct rule *rules, size_t rule_count)
     size_t places = rule_count * LANE_COUNT;
     f->index = malloc((places ? places : 1) * sizeof *f->index);
     f->failed = calloc(places ? places : 1, sizeof *f->failed);
-    CHECK(f->index && f->failed);
+    f->targets_ms = calloc(rule_count ? rule_count : 1, sizeof *f->targets_ms);
+    CHECK(f->index && f->failed && f->targets_ms);
     for (size_t i = 0; i < places; i++)
         f->index[i] = NO_CELL;
     lock_init_spinning(&f->lock);
@@ -83,7 +85,14 @@ void freshness_free(struct freshness *f)
     pthread_mutex_destroy(&f->lock);
     free(f->failed);
     free(f->index);
+    free(f->targets_ms);
     free(f);
+}
+
+void freshness_set_target(struct freshness *f, size_t rule, int64_t target_ms)
+{
+    CHECK(rule < f->rule_count);
+    f->targets_ms[rule] = target_ms;
 }
 
 void freshness_failed(struct freshness *f, uint16_t rule, enum lane lane)
@@ -160,7 +169,8 @@ static int64_t target_of(const struct freshness *f, const struct cell *c)
 {
     if (lane_rows[c->raw.lane].replays)
         return 0;
-    int64_t target_ms = f->rules[c->raw.rule].target_ms;
+    int64_t target_ms = f->targets_ms[c->raw.rule];
+    target_ms = target_ms ? target_ms : f->rules[c->raw.rule].target_ms;
     return target_ms ? target_ms : lane_rows[c->raw.lane].target_ms;
 }
 

@@ -41,9 +41,10 @@ struct freshness_cell {
     const char *consumer, *type, *lane, *late_means;
     bool visible;
     uint64_t backlog, delayed, waiting, dead;
-    uint64_t failed;            /* batches that failed, since the start */
-    int64_t oldest_age_ms;      /* also of what waits; not of what is dead */
-    int64_t target_ms;          /* the rule's, else its lane's; 0: none, always green (replays) */
+    uint64_t failed;       /* batches that failed, since the start */
+    int64_t oldest_age_ms; /* also of what waits; not of what is dead */
+    int64_t
+        target_ms; /* as set, else the rule's, else its lane's; 0: none, always green (replays) */
     double in_per_s, out_per_s; /* batches; both 0 until a second was seen */
     double net_per_s;           /* out - in, since the backlog was largest */
     int64_t catch_up_ms;        /* backlog / net; 0: no backlog; -1: never at this rate */
@@ -61,6 +62,9 @@ struct freshness;
 /* The rules must outlive it. */
 struct freshness *freshness_new(const struct rule *rules, size_t rule_count);
 void freshness_free(struct freshness *f);
+/* The rule's target in all its lanes but the replays', instead of the tables'. Before the first
+ * sample. */
+void freshness_set_target(struct freshness *f, size_t rule, int64_t target_ms);
 /* Takes a sample when it is time for one; otherwise only what can change at once (ages, backlog)
  * is brought up to date. Cells are known by (rule, lane); all of them, each time, each once, and at
  * most FRESHNESS_CELLS_MAX: a cell that is not given is gone. Counters that went down, or a clock

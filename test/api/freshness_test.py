@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from support import shapes  # noqa: E402
@@ -43,6 +44,40 @@ def people(server):
     ada, bob = server.sign_up("ada"), server.sign_up("bob")
     ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
     return ada, bob
+
+
+@test("freshness-targets-are-settings-by-consumer-and-type")
+def _():
+    with Server(rate_auth=0, freshness_targets="timelines=7s,live:group.joined=3s,backfill:follow.created=11s") as server:
+        found = {(c["consumer"], c["type"], c["lane"]): c["target_ms"]
+                 for c in server.operator.get("/v1/admin/freshness").expect(200).json["cells"]}
+        equal(found["timelines", "post.created", "small"], 7000)
+        equal(found["timelines", "post.created", "rest"], 7000)
+        equal(found["timelines", "post.created", "replay"], 0)
+        equal(found["live", "group.joined", "live"], 3000)
+        equal(found["live", "group.entry", "live"], 2000)
+        equal((found["backfill", "follow.created", "graph"], found["backfill", "follows.imported", "graph"]), (11000, 2000))
+    for wrong in ("timelines", "timeline=3s", "timelines:post.edited=3s", "timelines=0", "=3s", "timelines=3s,,"):
+        done = subprocess.run([program(), "serve", "--listen", "127.0.0.1:0", "--freshness-targets", wrong, "--data",
+                               os.path.join(tempfile.gettempdir(), f"fantail-test-targets-{os.getpid()}")],
+                              capture_output=True, text=True, timeout=60)
+        equal(done.returncode, 1, wrong)
+        check("freshness-targets: '" in done.stderr, done.stderr)
+
+
+@test("fan-out-times-are-a-histogram-by-followers")
+def _():
+    with Server(rate_auth=0) as server:
+        ada, bob = (server.sign_up(name) for name in ("ada", "bob"))
+        ada.put(f"/v1/accounts/{bob.id}/follow").expect(200)
+        for n in range(3):
+            bob.post("/v1/posts", {"caption": str(n)}).expect(201)
+        wait_until(lambda: metric(server, 'fan_out_seconds_count{followers="1-9"}') == 3, 10, "three fan-outs")
+        found = server.metrics()
+        equal(found['fantail_fan_out_seconds_bucket{followers="1-9",le="+Inf"}'], 3)
+        equal(found['fantail_fan_out_seconds_bucket{followers="1-9",le="600"}'], 3)
+        equal(found['fantail_fan_out_seconds_count{followers="1000-9999"}'], 0)
+        check(found['fantail_fan_out_seconds_sum{followers="1-9"}'] > 0)
 
 
 @test("freshness-at-rest-is-green-and-names-every-consumer")

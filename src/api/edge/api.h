@@ -69,6 +69,7 @@ struct api {
     struct live *live;                     /* live/live.h; NULL: no streams */
     struct cluster *cluster;               /* api/edge/cluster.h; NULL: this server is alone */
     struct hot_keys *hot_groups;           /* ops/hot_keys.h */
+    struct fan_out_times *fan_outs;        /* ops/fan_out_times.h; NULL: not measured */
     uint8_t secret[32];                    /* signs cursors; from meta */
     _Atomic bool ready;                    /* /readyz */
     int64_t started_at_ms;

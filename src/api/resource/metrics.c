@@ -12,6 +12,7 @@
 #include "api/edge/handlers.h"
 #include "api/resource/status.h"
 #include "base/check.h"
+#include "ops/fan_out_times.h"
 #include "ops/overload_guard.h"
 
 enum { AGES_KEPT_US = 5 * 1000 * 1000, AGES_POOL_DEPTH = 64 };
@@ -242,6 +243,22 @@ static void add_consumers(struct numbers *n, struct arena *arena)
     add_set(n, "consumers", items, count);
 }
 
+static void add_fan_outs(struct numbers *n, const struct fan_out_times *times, struct arena *arena)
+{
+    struct metric_item *items = ARENA_ARRAY(arena, struct metric_item, FAN_OUT_SIZES);
+    struct fan_out_numbers *of = ARENA_ARRAY(arena, struct fan_out_numbers, FAN_OUT_SIZES);
+    for (size_t i = 0; i < FAN_OUT_SIZES; i++) {
+        const struct hist *h = fan_out_times_of(times, i);
+        for (size_t k = 0; k < METRIC_BOUNDS; k++)
+            of[i].took.at_most[k] = hist_count_at_most(h, (uint64_t)(metric_bounds_s[k] * 1e6));
+        of[i].took.sum_s = (double)atomic_load(&h->sum) / 1e6;
+        of[i].took.count = hist_count(h);
+        items[i].labels = arena_printf(arena, "followers=\"%s\"", fan_out_size_name(i)).ptr;
+        items[i].base = &of[i];
+    }
+    add_set(n, "fan_outs", items, FAN_OUT_SIZES);
+}
+
 static void add_ages(struct numbers *n, struct dispatcher *dispatcher, struct arena *arena)
 {
     pthread_mutex_lock(&dispatcher->ages_lock);
@@ -336,6 +353,8 @@ enum err metrics_show(struct call *c, struct tx *tx)
     if (leads) {
         add_cells(n, arena);
         add_consumers(n, arena);
+        if (api->fan_outs)
+            add_fan_outs(n, api->fan_outs, arena);
     }
     add_ages(n, api->dispatcher, arena);
     add_routes(n, api->dispatcher, arena);

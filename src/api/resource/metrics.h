@@ -60,6 +60,9 @@ struct route_numbers {
     uint64_t by_class[6];
     struct metric_summary took;
 };
+struct fan_out_numbers {
+    struct metric_histogram took;
+};
 struct age_numbers {
     int64_t age_ms;
 };

@@ -287,6 +287,8 @@ const struct metric metric_rows[] = {
     {"subscribers", NULL, "subscriber_age_seconds", GAUGE, MS(age_numbers, age_ms),
      "Age of the oldest event that a consumer outside has not dealt with."},
     {CLASS(1)}, {CLASS(2)}, {CLASS(3)}, {CLASS(4)}, {CLASS(5)},
+    {"fan_outs", NULL, "fan_out_seconds", METRIC_HISTOGRAM, METRIC_AT(fan_out_numbers, took),
+     "From a post's commit to its last follower's timeline, by how many it reached."},
     {"timed_routes", NULL, "http_request_seconds", SUMMARY, METRIC_AT(route_numbers, took),
      "From the whole request to its answer, by route."},
 };
