@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/sync.h"
+#include "pipe/lane_overrides.h"
 #include "pipe/state.h"
 
 #define HOUR_MS INT64_C(3600000)
@@ -272,10 +273,36 @@ static enum err run_reopen(struct tx *tx, void *arg)
     return delivery_store_reopen(tx, clock_wall_ms(g->env.clock));
 }
 
+struct overrides {
+    struct lane_override lanes[LANE_COUNT];
+    size_t n;
+};
+
+static enum err run_overrides(struct tx *tx, void *arg)
+{
+    struct overrides *o = arg;
+    return lane_overrides_read(tx, o->lanes, &o->n);
+}
+
+/* What operators changed for good. */
+static enum err override_lanes(struct engine *g)
+{
+    struct overrides o;
+    TRY(db_read(g->env.db, run_overrides, &o, NULL));
+    for (size_t i = 0; i < o.n; i++) {
+        const struct lane_override *l = &o.lanes[i];
+        engine_set_lane(g, l->lane, l->concurrency, l->rate);
+        if (l->stopped)
+            engine_stop_lane(g, l->lane, true);
+    }
+    return OK;
+}
+
 enum err engine_read_truth(struct engine *g)
 {
     struct outbox_found found;
     uint64_t loaded = g->config.shared ? 0 : g->env.views->loaded_position;
+    TRY(override_lanes(g));
     TRY(engine_write(g, run_reopen, g));
     TRY(redo_lost(g));
     TRY(recorder_recover(g));

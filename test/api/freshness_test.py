@@ -46,6 +46,28 @@ def people(server):
     return ada, bob
 
 
+@test("lane-changes-that-are-kept-survive-a-restart")
+def _():
+    def of(name):
+        return next(found for found in server.operator.get("/v1/admin/status").json["engine"]["lanes"] if found["name"] == name)
+
+    with Server(rate_auth=0) as server:
+        put = lambda **body: server.operator.put("/v1/admin/lanes", body).expect(200)
+        put(lane="small", concurrency=3, rate=50, keep=True)
+        put(lane="cleanup", stopped=True, keep=True)
+        put(lane="graph", concurrency=4)
+        usual = of("active")["concurrency"]
+        server.restart()
+        equal((of("small")["concurrency"], of("small")["rate"]), (3, 50))
+        equal((of("cleanup")["breaker"]["state"], of("graph")["concurrency"]), ("by hand", usual))
+        put(lane="small", keep=False)
+        put(lane="cleanup", stopped=False, keep=True)
+        server.restart(hard=True)
+        equal((of("small")["concurrency"], of("small")["rate"]), (usual, 0))
+        equal(of("cleanup")["breaker"]["state"], "running")
+        server.operator.put("/v1/admin/lanes", {"lane": "small", "keep": "yes"}).problem(422)
+
+
 @test("freshness-targets-are-settings-by-consumer-and-type")
 def _():
     with Server(rate_auth=0, freshness_targets="timelines=7s,live:group.joined=3s,backfill:follow.created=11s") as server:

@@ -159,7 +159,8 @@ const struct schema schemas[] = {
     {"LaneChange",
      "{lane!:text stopped:flag 'true: take nothing more; false: go on, also when it stopped by "
      "itself' concurrency:number[1..1000] rate:number[0..1000000] 'batches per second; 0: no "
-     "limit'}",
+     "limit' keep:flag 'true: the lane stays as it is now after the next start; false: it does "
+     "not'}",
      "{'lane':'cleanup','concurrency':1,'rate':100}"},
     {"Lane",
      "{name:text backlog:count in_flight:count delivered:count repeated:count failed:count "

@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "api/render/explain.h"
 #include "api/render/render.h"
-#include "api/resource/explain.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/id.h"

@@ -14,6 +14,7 @@
 #include "model/import.h"
 #include "model/post.h"
 #include "model/truth.h"
+#include "pipe/lane_overrides.h"
 
 enum {
     KEYS_LISTED_MAX = 1000,
@@ -316,6 +317,31 @@ enum err admin_save(struct call *c, struct tx *tx)
     return OK;
 }
 
+static enum err keep_lane(struct tx *tx, void *arg)
+{
+    return lane_override_keep(tx, arg);
+}
+
+static enum err forget_lane(struct tx *tx, void *arg)
+{
+    return lane_override_forget(tx, *(const enum lane *)arg);
+}
+
+/* `keep`: as the lane is now, also after the next start; false: no more. */
+static enum err keep_or_forget(struct call *c, enum lane lane, const struct lane_stats *now)
+{
+    bool keep = false;
+    struct lane_override o = {.lane = lane,
+                              .concurrency = now->concurrency,
+                              .rate = now->rate,
+                              .stopped = now->breaker.state == BREAKER_BY_HAND};
+    if (!c->body || !json_object_get(c->body, "keep"))
+        return OK;
+    TRY(call_body_flag(c, "keep", &keep));
+    return keep ? db_write(c->api->db, keep_lane, &o, c->detail)
+                : db_write(c->api->db, forget_lane, &lane, c->detail);
+}
+
 enum err admin_lane(struct call *c, struct tx *tx)
 {
     (void)tx;
@@ -337,6 +363,7 @@ enum err admin_lane(struct call *c, struct tx *tx)
     if (asked && (stopped || was_stopped))
         engine_stop_lane(c->api->engine, lane, stopped);
     engine_stats(c->api->engine, &s);
+    TRY(keep_or_forget(c, lane, &s.lanes[lane]));
     status_write_lane(&c->json, &s.lanes[lane]);
     return OK;
 }

@@ -13,3 +13,11 @@ CREATE TABLE operator_acts (
     request TEXT NOT NULL,                          -- the body, cut
     why     TEXT NOT NULL                           -- in the operator's words; '': not said
 );
+
+-- Lanes whose limits an operator changed for good: in force instead of settings and table.
+CREATE TABLE lane_overrides (
+    lane        TEXT PRIMARY KEY,
+    concurrency INTEGER NOT NULL,
+    rate        INTEGER NOT NULL,                   -- a second; 0: no limit
+    stopped     INTEGER NOT NULL                    -- 1: by hand
+) WITHOUT ROWID;
