@@ -2,13 +2,13 @@
 #include "api/edge/handlers.h"
 #include "model/operator_act.h"
 
-enum { ACTS_LIMIT_DEFAULT = 50, ACTS_LIMIT_MAX = 200 };
+enum { ACTS_LIMIT_MAX = 200 };
 
 enum err acts_list(struct call *c, struct tx *tx)
 {
     size_t limit, n;
     uint64_t below;
-    TRY(call_page(c, ACTS_LIMIT_DEFAULT, ACTS_LIMIT_MAX, &limit, &below));
+    TRY(call_page(c, ACTS_LIMIT_MAX, &limit, &below));
     struct operator_act *acts = ARENA_ARRAY(&c->x->arena, struct operator_act, limit);
     TRY(operator_act_list(tx, below, &c->x->arena, acts, limit, &n));
     call_list_begin(c);
