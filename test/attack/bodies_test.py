@@ -57,12 +57,12 @@ def _():
     refused(b"[" * 60000)
     refused(b'{"a":' * 12000)
     problem = ADA.post("/v1/posts", raw=b'{"caption":"x","deep":' + b"[" * 31 + b"]" * 31 + b"}", headers=JSON).problem(422)
-    check("deep is not a member" in problem["detail"], problem)  # it was read
+    check("deep is not a field" in problem["detail"], problem)  # it was read
     ADA.post("/v1/posts", {"caption": "deep enough"}).expect(201)
     equal(posts(), ["deep enough"])
 
 
-@test("unknown members are 422 by name, also names that do not fit into the answer")
+@test("unknown fields are 422 by name, also names that do not fit into the answer")
 def _():
     for name in ("captoin", "Caption", "", "caption ", "a\nb", "\u00e4" * 300, "x" + "\U0001f600" * 500):
         problem = ADA.post("/v1/posts", {"caption": "x", name: 1}).problem(422)

@@ -231,11 +231,11 @@ static enum err read_body(struct request *r)
         return call_fail(c, ERR_MEDIA_TYPE, "Content-Type must be application/json");
     TRY(body_parse(c->x->body, &c->body, c->detail, sizeof c->detail));
     const char *unknown =
-        body_unknown_member(c->body, c->api->dispatcher->members[c->route - routes]);
+        body_unknown_field(c->body, c->api->dispatcher->fields[c->route - routes]);
     if (!unknown)
         return OK;
     struct str name = str_cut(str_of(unknown), SHOWN_NAME_MAX);
-    return call_fail(c, ERR_INVALID, "%.*s is not a member of %s: remove it, or correct its name",
+    return call_fail(c, ERR_INVALID, "%.*s is not a field of %s: remove it, or correct its name",
                      STR_ARG(name), c->route->request);
 }
 

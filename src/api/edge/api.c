@@ -25,13 +25,13 @@ enum { KEYS_IN_PROGRESS_MAX = 1 << 16, LIMIT_ENTRIES_MAX = 1 << 17, LINK_QUERY_M
 
 /* ---- life ---- */
 
-/* What the schema of each route's body names. A shape that is no list of members is open. */
-static void read_members(struct dispatcher *d)
+/* What the schema of each route's body names. A shape that is no list of fields is open. */
+static void read_fields(struct dispatcher *d)
 {
     for (size_t i = 0; i < route_count; i++) {
         const struct schema *schema = schema_find(routes[i].request);
         json_t *shape = schema ? schema_read(schema->shape) : NULL;
-        d->members[i] = json_incref(json_object_get(shape, "properties"));
+        d->fields[i] = json_incref(json_object_get(shape, "properties"));
         json_decref(shape);
     }
 }
@@ -43,7 +43,7 @@ static struct dispatcher *dispatcher_new(bool log_requests)
     d->log_requests = log_requests;
     pthread_mutex_init(&d->ages_lock, NULL);
     d->keys = idempotency_new(KEYS_IN_PROGRESS_MAX);
-    read_members(d);
+    read_fields(d);
     buf_init(&d->openapi, 0);
     buf_init(&d->docs, 0);
     openapi_render(&d->openapi);
@@ -57,7 +57,7 @@ static void dispatcher_free(struct dispatcher *d)
         return;
     idempotency_free(d->keys);
     for (size_t i = 0; i < route_count; i++)
-        json_decref(d->members[i]);
+        json_decref(d->fields[i]);
     forward_free(d->forward);
     pthread_mutex_destroy(&d->ages_lock);
     buf_done(&d->openapi);

@@ -83,15 +83,15 @@ enum err body_parse(struct str raw, json_t **out, char *detail, size_t detail_si
     return OK;
 }
 
-const char *body_unknown_member(json_t *body, const json_t *members)
+const char *body_unknown_field(json_t *body, const json_t *fields)
 {
     const char *name;
     json_t *value;
-    if (!members)
+    if (!fields)
         return NULL;
     json_object_foreach(body, name, value)
     {
-        if (!json_object_get(members, name))
+        if (!json_object_get(fields, name))
             return name;
     }
     return NULL;

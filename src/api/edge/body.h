@@ -18,9 +18,9 @@ bool body_type_is_ndjson(struct str content_type);
  * is wrong. */
 enum err body_parse(struct str raw, json_t **out, char *detail, size_t detail_size);
 
-/* The first member of a body that `members` does not name; NULL: there is none, or `members` is
+/* The first field of a body that `fields` does not name; NULL: there is none, or `fields` is
  * NULL: any will do. */
-const char *body_unknown_member(json_t *body, const json_t *members);
+const char *body_unknown_field(json_t *body, const json_t *fields);
 
 /* How deep brackets and braces outside of strings are nested. Cheaper than parsing, and never
  * recursive. */

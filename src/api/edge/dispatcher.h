@@ -19,9 +19,9 @@ struct forward;
 
 struct dispatcher {
     struct idempotency *keys;
-    struct forward *forward;     /* api/edge/forward.h */
-    bool log_requests;           /* every request, not only slow and failed ones */
-    json_t *members[ROUTES_MAX]; /* by route: the members of its JSON body; NULL: any */
+    struct forward *forward;    /* api/edge/forward.h */
+    bool log_requests;          /* every request, not only slow and failed ones */
+    json_t *fields[ROUTES_MAX]; /* by route: the fields of its JSON body; NULL: any */
     struct buf openapi;
     struct buf docs;
     _Atomic uint64_t shed;     /* answered 503 because a queue was full */

@@ -51,7 +51,7 @@ static bool may_answer(const struct route *r, enum err kind)
     case ERR_MISDIRECTED:
         return !route_is_everywhere(r);
     case ERR_INVALID:
-        return body || (r->flags & ROUTE_KEYED);
+        return r->method != HTTP_M_GET;
     case ERR_RATE_LIMITED:
         return r->rate != RATE_NONE;
     default:
