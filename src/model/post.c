@@ -132,9 +132,14 @@ enum err post_get(struct tx *tx, uint64_t id, uint64_t viewer, struct arena *are
  */
 static enum err keep_version(struct tx *tx, uint64_t id, int64_t now_ms)
 {
-    int64_t latest = 0;
-    TRY(tx_get_i64(tx, "SELECT COALESCE(MAX(replaced_at), 0) FROM post_versions WHERE post_id = $1",
-                   DB_ARGS(DB_I64(id)), &latest));
+    int64_t row[2] = {0}; /* the latest, how many */
+    TRY(tx_get_numbers(tx,
+                       "SELECT COALESCE(MAX(replaced_at), 0), COUNT(*) FROM post_versions "
+                       "WHERE post_id = $1",
+                       DB_ARGS(DB_I64(id)), row, 2));
+    int64_t latest = row[0];
+    if (row[1] >= POST_EDITS_MAX)
+        return tx_fail(tx, ERR_CONFLICT, "a post can be edited %d times", POST_EDITS_MAX);
     return tx_exec(tx,
                    "INSERT INTO post_versions (post_id, replaced_at, caption) "
                    "SELECT id, $2, caption FROM posts WHERE id = $1",

@@ -5,7 +5,7 @@
 #include "port/cards.h"
 #include "port/db.h"
 
-enum { CAPTION_MAX_CHARS = 2200, COMMENT_MAX_CHARS = 2200 };
+enum { CAPTION_MAX_CHARS = 2200, COMMENT_MAX_CHARS = 2200, POST_EDITS_MAX = 50 };
 
 struct post_new {
     uint64_t author;

@@ -436,12 +436,12 @@ static enum err read_file(struct settings *s, const char *path, bool asked_for, 
 /* Replaces [from, to) by "*"; the text becomes shorter, and what is left over is wiped. */
 static void hide(char *from, char *to)
 {
-    size_t rest = strlen(to);
-    if (from == to)
+    size_t rest = strlen(to) + 1, hidden = (size_t)(to - from);
+    if (hidden == 0)
         return;
     *from = '*';
     memmove(from + 1, to, rest);
-    memset(from + 1 + rest, 0, (size_t)(to - from)); /* its end, too */
+    memset(from + 1 + rest, 0, hidden - 1);
 }
 
 /* A password may hold any sign that should have been encoded: it reaches to the last '@'. */

@@ -108,6 +108,18 @@ def _():
     equal(post["edited_at"], None)
 
 
+@test("posts-can-be-edited-fifty-times-and-stay-as-they-are-then")
+def _():
+    me = somebody()
+    post = write(me, "first").expect(201).json
+    for n in range(50):
+        me.patch("/v1/posts/" + post["id"], {"caption": f"edit {n}"}).expect(200)
+    check("50 times" in me.patch("/v1/posts/" + post["id"], {"caption": "one more"}).problem(409)["detail"])
+    me.patch("/v1/posts/" + post["id"], {"caption": "edit 49"}).expect(200)  # changes nothing
+    equal(me.get("/v1/posts/" + post["id"]).expect(200).json["caption"], "edit 49")
+    me.delete("/v1/posts/" + post["id"]).expect(204)
+
+
 @test("posts-edits-are-for-the-author-and-within-the-rules")
 def _():
     post = write(ADA, "mine").json["id"]
