@@ -109,7 +109,7 @@ static enum err clear_tables(struct tx *tx, void *arg)
         "DELETE FROM idempotency",    "DELETE FROM groups",
         "DELETE FROM group_members",  "DELETE FROM group_log",
         "DELETE FROM group_mentions", "DELETE FROM group_invitations",
-        "DELETE FROM chats",
+        "DELETE FROM chats",          "DELETE FROM erasures",
     };
     (void)arg;
     enum err e = OK;
