@@ -360,6 +360,7 @@ static bool begin(struct engine *g, int64_t now_us, int64_t *due_us)
 
 static bool work(struct engine *g, int64_t now_us, int64_t *due_us)
 {
+    *due_us = g->config.shared ? now_us + ENGINE_LOOK_US : INT64_MAX;
     bool settled = settle(g, now_us);
     return begin(g, now_us, due_us) || settled;
 }

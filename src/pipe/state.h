@@ -28,6 +28,7 @@ enum {
     ENGINE_COUNTS_MAX = 256,       /* consumer × type × lane that ever had a delivery recorded */
     RELAY_BATCH = OUTBOX_READ_MAX, /* events in one relay step */
     WORKER_MESSAGES = 32,          /* messages in one worker step, when they are small */
+    ENGINE_LOOK_US = 250 * 1000,   /* of shared pools: in case the bus could not wake them */
     WORKER_MEMBERS = 500,          /* members in one worker step, about */
     LOG_AGAIN_US = 60 * 1000 * 1000, /* a failure that lasts is logged once a minute */
 };

@@ -29,7 +29,6 @@ enum {
     REPORT_AGAIN_US = 100 * 1000,   /* until a work item whose outcome could not be reported is
                                        tried again */
     UNKNOWN_AGAIN_US = 5000 * 1000, /* until a work item that only newer programs know */
-    LOOK_AT_LEAST_US = 250 * 1000,  /* shared: in case the bus could not wake us */
 };
 
 /* ---- telling ---- */
@@ -434,7 +433,7 @@ static bool work(struct engine *g, enum worker_pool pool, int64_t now_us, int64_
 {
     size_t n;
     const enum lane *lanes = lanes_of_pool(pool, &n);
-    *due_us = g->config.shared ? now_us + LOOK_AT_LEAST_US : INT64_MAX;
+    *due_us = g->config.shared ? now_us + ENGINE_LOOK_US : INT64_MAX;
     for (size_t i = 0; i < n && !atomic_load(&g->paused); i++)
         if (!engine_lane_is_guarded(g, lanes[i]) && work_lane(g, lanes[i], now_us, due_us))
             return true;
