@@ -89,13 +89,12 @@ static struct state_of_views state_now(struct sim *s)
     return v;
 }
 
-/* Does the leader count this call? When the bus has brought a message to two nodes, the one that
- * finds the claim of the other reports an unknown outcome. The work item has ended then, and the
- * call of the other node runs on besides. */
+/* Does the leader count this call? A message that the bus brings twice has ended with the report on
+ * its first copy, or on a copy that finds the claim of the other; the call of a second copy runs on
+ * besides. */
 static bool is_counted(struct sim *s, const struct sim_call *c, uint64_t term)
 {
-    uint32_t takers = s->events[c->call->event->object - 1].takers;
-    return c->term == term && (takers & (takers - 1)) == 0;
+    return c->term == term && s->events[c->call->event->object - 1].takes <= 1;
 }
 
 void check_calls(struct sim *s, uint64_t term)

@@ -36,7 +36,7 @@ struct sim_event {
     uint8_t again;
     uint32_t sent, granted; /* mails; repeats that an operator asked for */
     uint64_t taken_term;    /* of the message that last brought it to a mailer … */
-    uint32_t takers;        /* … and the nodes that took it, a bit for each */
+    uint32_t takes;         /* … and how often it came */
 };
 
 enum { CALLS_MAX = 64 };

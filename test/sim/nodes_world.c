@@ -122,12 +122,12 @@ static enum err node_publish(struct bus *b, const struct bus_message *m, bool fo
     return is_off_bus(n) ? ERR_UNAVAILABLE : bus->ops->publish(bus, m, force);
 }
 
-static void note_taker(struct sim_event *e, const struct sim_node *n, uint64_t term)
+static void note_take(struct sim_event *e, uint64_t term)
 {
     if (e->taken_term != term)
-        e->takers = 0;
+        e->takes = 0;
     e->taken_term = term;
-    e->takers |= 1U << n->number;
+    e->takes++;
 }
 
 static bool node_take(struct bus *b, uint16_t lane, int64_t now_us, struct bus_message *out)
@@ -136,7 +136,7 @@ static bool node_take(struct bus *b, uint16_t lane, int64_t now_us, struct bus_m
     if (is_off_bus(n) || !bus_take(n->sim->bus, lane, now_us, out))
         return false;
     if (lane == LANE_OUTSIDE && out->event.object >= 1 && out->event.object <= n->sim->event_count)
-        note_taker(&n->sim->events[out->event.object - 1], n, out->term);
+        note_take(&n->sim->events[out->event.object - 1], out->term);
     return true;
 }
 
