@@ -151,6 +151,19 @@ enum err dedup_look(struct tx *tx, const char *consumer, const struct dedup_key 
     return e == ERR_NOT_FOUND ? OK : e;
 }
 
+/* The claim remembers the order by a negative state. */
+enum err dedup_claim_by_order(struct tx *tx, const char *consumer, const struct dedup_key *key,
+                              uint64_t order, enum dedup_answer *answer)
+{
+    int64_t state = -(int64_t)(order >> 2) - 1, changed = 0;
+    TRY(tx_exec(tx,
+                "UPDATE dedup SET state = $3 WHERE consumer = $1 AND key = $2 AND state <> 1 "
+                "AND state <> $3",
+                DB_ARGS(KEY_ARGS(consumer, key), DB_I64(state)), &changed));
+    *answer = changed ? DEDUP_NEW : DEDUP_UNKNOWN;
+    return OK;
+}
+
 enum err dedup_confirm(struct tx *tx, const char *consumer, const struct dedup_key *key)
 {
     int64_t changed = 0;
@@ -162,7 +175,7 @@ enum err dedup_confirm(struct tx *tx, const char *consumer, const struct dedup_k
 enum err dedup_give_back(struct tx *tx, const char *consumer, const struct dedup_key *key)
 {
     int64_t changed = 0;
-    TRY(tx_exec(tx, "DELETE FROM dedup WHERE consumer = $1 AND key = $2 AND state = 0",
+    TRY(tx_exec(tx, "DELETE FROM dedup WHERE consumer = $1 AND key = $2 AND state <> 1",
                 DB_ARGS(KEY_ARGS(consumer, key)), &changed));
     if (changed)
         return OK;

@@ -53,6 +53,10 @@ enum err dedup_confirm(struct tx *tx, const char *consumer, const struct dedup_k
 /* The act certainly did not happen: forget the claim. OK when there is none; ERR_CONFLICT when it
  * was confirmed, and then it stays. */
 enum err dedup_give_back(struct tx *tx, const char *consumer, const struct dedup_key *key);
+/* An operator ordered it again although its outcome is unknown. DEDUP_NEW once for each order: a
+ * bus may bring the order twice. */
+enum err dedup_claim_by_order(struct tx *tx, const char *consumer, const struct dedup_key *key,
+                              uint64_t order, enum dedup_answer *answer);
 
 /* A retention that no time outlasts. */
 #define DEDUP_FOR_EVER_MS (INT64_MAX / 8) /* sums of times stay far from overflow */

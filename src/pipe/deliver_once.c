@@ -5,6 +5,7 @@
  * in between, the outcome is unknown: the claim says so, and the delivery becomes a dead letter for
  * an operator to decide. The engine never repeats it blindly. */
 #include "base/fault.h"
+#include "base/hash.h"
 #include "pipe/state.h"
 
 struct acting {
@@ -36,12 +37,28 @@ void engine_keep_dedup(struct engine *g, const struct dedup *found)
     pthread_mutex_unlock(&g->dedup_lock);
 }
 
+/* All copies of a message, also those that come back later, are one order. */
+static uint64_t order_of(const struct bus_message *m)
+{
+    return hash_u64(m->slot ^ hash_u64(m->term ^ hash_u64(m->owner)));
+}
+
+enum err claim_once(struct tx *tx, struct dedup *d, const struct bus_message *m,
+                    const char *consumer, const struct dedup_key *key, int64_t now_ms,
+                    enum dedup_answer *answer)
+{
+    TRY(dedup_claim(tx, d, consumer, key, now_ms, answer));
+    return *answer == DEDUP_UNKNOWN && m->kind == SLOT_FORCED
+               ? dedup_claim_by_order(tx, consumer, key, order_of(m), answer)
+               : OK;
+}
+
 static enum err run_claim(struct tx *tx, void *arg)
 {
     struct acting *a = arg;
     a->dedup = engine_dedup(a->g);
     TRY(dedup_begin(tx, &a->dedup, a->now_ms));
-    return dedup_claim(tx, &a->dedup, a->rule->consumer, &a->key, a->now_ms, &a->answer);
+    return claim_once(tx, &a->dedup, a->m, a->rule->consumer, &a->key, a->now_ms, &a->answer);
 }
 
 static enum err run_confirm(struct tx *tx, void *arg)
@@ -56,18 +73,12 @@ static enum err run_give_back(struct tx *tx, void *arg)
     return dedup_give_back(tx, a->rule->consumer, &a->key);
 }
 
-/* An operator ordered it although its outcome is unknown. */
-static bool is_ordered_again(const struct acting *a)
-{
-    return a->answer == DEDUP_UNKNOWN && a->m->kind == SLOT_FORCED;
-}
-
 static enum err run_in_truth(struct tx *tx, void *arg)
 {
     struct acting *a = arg;
     a->result = (struct sink_result){0};
     TRY(run_claim(tx, a));
-    if ((a->answer != DEDUP_NEW && !is_ordered_again(a)))
+    if (a->answer != DEDUP_NEW)
         return OK;
     TRY(a->rule->tx_sink(tx, &a->g->env, a->event, a->member, &a->result));
     return dedup_confirm(tx, a->rule->consumer, &a->key);
@@ -80,7 +91,7 @@ static enum err act_in_truth(struct acting *a)
         return e == ERR_UNKNOWN_COMMIT ? ERR_UNAVAILABLE : e;
     engine_keep_dedup(a->g, &a->dedup);
     /* A claim from a time when this consumer acted outside. */
-    return a->answer == DEDUP_UNKNOWN && !is_ordered_again(a) ? ERR_UNKNOWN_COMMIT : OK;
+    return a->answer == DEDUP_UNKNOWN ? ERR_UNKNOWN_COMMIT : OK;
 }
 
 static enum err act_outside(struct acting *a)
@@ -90,11 +101,10 @@ static enum err act_outside(struct acting *a)
     if (e)
         return e == ERR_UNKNOWN_COMMIT ? ERR_UNAVAILABLE : e;
     engine_keep_dedup(a->g, &a->dedup);
-    if (a->answer == DEDUP_UNKNOWN && !is_ordered_again(a))
+    if (a->answer == DEDUP_UNKNOWN)
         return ERR_UNKNOWN_COMMIT;
     if (a->answer == DEDUP_DONE)
         return OK;
-    a->answer = DEDUP_NEW;
     FAULT(dedup_after_claim);
     e = a->rule->sink(&a->g->env, a->event, &a->member, 1, &a->result);
     if (e && err_class(e) != ERR_CLASS_RECONCILE) {

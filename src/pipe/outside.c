@@ -235,8 +235,8 @@ static enum err run_claims(struct tx *tx, void *arg)
     for (struct outside_item *item = k->list; item && !e; item = item->next) {
         const struct rule *rule = rule_of(item);
         for (size_t i = 0; i < item->count && !e && rule->dedup != DEDUP_OFF; i++)
-            e = dedup_claim(tx, &k->dedup, rule->consumer, &item->calls[i].key, k->now_ms,
-                            &item->calls[i].answer);
+            e = claim_once(tx, &k->dedup, &item->m, rule->consumer, &item->calls[i].key, k->now_ms,
+                           &item->calls[i].answer);
     }
     return e;
 }
@@ -262,12 +262,9 @@ static void begin_calls(struct outside_item *item)
     struct engine *g = item->g;
     const struct rule *rule = rule_of(item);
     size_t n = item->count;
-    bool forced = item->m.kind == SLOT_FORCED;
     atomic_store(&item->open, n + 1); /* one is ours: it stays until all have begun */
     for (size_t i = 0; i < n; i++) {
         struct item_call *c = &item->calls[i];
-        if (c->answer == DEDUP_UNKNOWN && forced)
-            c->answer = DEDUP_NEW;
         enum err e = c->answer == DEDUP_NEW ? FAULT_ASKED(rule->consumer, item->event.actor) : OK;
         if (c->answer == DEDUP_UNKNOWN)
             e = ERR_UNKNOWN_COMMIT;

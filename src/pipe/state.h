@@ -325,6 +325,10 @@ struct delivered {
     struct sink_result result;
     size_t duplicates; /* members that a dedup memory knows */
 };
+/* dedup_claim for a message; one that an operator ordered claims an unknown outcome, too, once. */
+enum err claim_once(struct tx *tx, struct dedup *d, const struct bus_message *m,
+                    const char *consumer, const struct dedup_key *key, int64_t now_ms,
+                    enum dedup_answer *answer);
 /* Calls the sink for the members, behind the consumer's dedup memory when it has one.
  */
 enum err deliver_once(struct engine *g, const struct bus_message *m, const struct event *event,

@@ -53,13 +53,14 @@ static int set_up(void **state)
 
 /* ---- one act, one transaction ---- */
 
-enum verb { CLAIM, LOOK, CONFIRM, GIVE_BACK, FORGET, BEGIN };
+enum verb { CLAIM, CLAIM_BY_ORDER, LOOK, CONFIRM, GIVE_BACK, FORGET, BEGIN };
 
 struct call {
     enum verb verb;
     struct dedup *dedup;
     const char *consumer;
     struct dedup_key key;
+    uint64_t order;
     size_t max;
     bool fails; /* it does its work and is rolled back */
     enum dedup_answer answer;
@@ -75,6 +76,9 @@ static enum err run_act(struct tx *tx, void *arg)
         e = dedup_begin(tx, a->dedup, now_ms);
         if (!e)
             e = dedup_claim(tx, a->dedup, a->consumer, &a->key, now_ms, &a->answer);
+        break;
+    case CLAIM_BY_ORDER:
+        e = dedup_claim_by_order(tx, a->consumer, &a->key, a->order, &a->answer);
         break;
     case LOOK:
         e = dedup_look(tx, a->consumer, &a->key, &a->answer);
@@ -127,6 +131,14 @@ static enum dedup_answer look(const char *consumer, const char *key)
     return a.answer;
 }
 
+static enum dedup_answer claim_by_order(const char *consumer, const char *key, uint64_t order)
+{
+    struct call a = act_of(CLAIM_BY_ORDER, consumer, key);
+    a.order = order;
+    assert_int_equal(db_write(db, run_act, &a, NULL), OK);
+    return a.answer;
+}
+
 /* Returns how many calls it took. */
 static int forget(size_t max)
 {
@@ -172,6 +184,23 @@ static void a_claim_is_new_once(void **state)
     assert_int_equal(claim("sms", "1:2"), DEDUP_NEW); /* a memory of its own */
     assert_counts("email", 1, 1);
     assert_counts("sms", 0, 1);
+}
+
+/* A bus may bring the message of a re-drive twice. */
+static void an_order_claims_an_unknown_outcome_once(void **state)
+{
+    const uint64_t first = UINT64_C(7) << 60 | 12345, second = first + 4;
+    (void)state;
+    assert_int_equal(claim("email", "1:2"), DEDUP_NEW);
+    assert_int_equal(claim_by_order("email", "1:2", first), DEDUP_NEW);
+    assert_int_equal(claim_by_order("email", "1:2", first), DEDUP_UNKNOWN);
+    assert_int_equal(claim("email", "1:2"), DEDUP_UNKNOWN);
+    assert_int_equal(claim_by_order("email", "1:2", second), DEDUP_NEW);
+    do_act(GIVE_BACK, "email", "1:2");
+    assert_int_equal(claim("email", "1:2"), DEDUP_NEW);
+    do_act(CONFIRM, "email", "1:2");
+    assert_int_equal(claim_by_order("email", "1:2", first), DEDUP_UNKNOWN); /* and stays done */
+    assert_int_equal(look("email", "1:2"), DEDUP_DONE);
 }
 
 static void a_claim_can_be_given_back_until_it_is_confirmed(void **state)
@@ -727,6 +756,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_claim_is_new_once),
+        TEST(an_order_claims_an_unknown_outcome_once),
         TEST(a_claim_can_be_given_back_until_it_is_confirmed),
         TEST(an_act_in_truth_is_never_unknown),
         TEST(keys_are_by_event_or_by_business),
