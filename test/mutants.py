@@ -51,7 +51,7 @@ MUTANTS = [Mutant(*row) for row in [
     ("what was done is done again: the dedup memory is not asked", "src/pipe/deliver_once.c", "act_outside",
      "if (a->answer == DEDUP_DONE) return OK;", "", [pipe("deliver_once"), SIM]),
     ("an unknown outcome is simply tried again", "src/pipe/deliver_once.c", "act_outside",
-     "if (a->answer == DEDUP_UNKNOWN && !is_ordered_again(a)) return ERR_UNKNOWN_COMMIT;", "", [pipe("deliver_once"), SIM]),
+     "if (a->answer == DEDUP_UNKNOWN) return ERR_UNKNOWN_COMMIT;", "", [pipe("deliver_once"), SIM]),
     ("a lost answer counts as a failure, not as unknown", "src/pipe/deliver_once.c", "act_outside",
      "if (e && err_class(e) != ERR_CLASS_RECONCILE) {", "if (e) {", [pipe("deliver_once"), SIM]),
     ("a refused act keeps its claim", "src/pipe/deliver_once.c", "act_outside",
