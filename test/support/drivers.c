@@ -31,7 +31,7 @@ enum {
     LANE_LIMIT = 10000,
     REDIS_DATABASES = 512, /* as script/servers starts it */
     LOCAL_ROOM = 256,
-    BROKER_TRIES = 3,
+    BROKER_TRIES = 12,
     SELF = 1, /* in the lease: the only node */
 };
 
